@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raftlog.client.columns.scan import Bytes, Ints
-from raftlog.client.core.errors import Rejected
+from raftlog.client.core.errors import BadTable, Rejected
 from raftlog.client.core.producer_batch import RECORD_OVERHEAD, PackedRecords
 from raftlog.wire.batch import HEADER_SIZE
 from raftlog.wire.errors import ErrorCode
@@ -28,10 +28,6 @@ HEADER_OVERHEAD = 10
 """Bytes that a header has at most beside its name and value."""
 NO_HEADERS = b"\x00"
 _MULTIPLIER, _SEED = np.uint32(0x5BD1E995), 0x9747B28C
-
-
-class BadTable(ValueError):
-    """A table that does not say records: the message names the column."""
 
 
 class Rows(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raftlog.client.core.advice import ADVICE
 from raftlog.wire.errors import ErrorCode
 
 
@@ -21,48 +22,30 @@ class KafkaError(Exception):
     broker: str | None = None
     """The address of the broker that said so, or that did not answer."""
 
+    remedy = "look at the message and at its cause, then into the logs of the brokers"
+    """The advice for failures of its class that have no code."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text.rstrip('.')}; {DOUBT}" if self.in_doubt else text
+
     @property
     def advice(self) -> str:
-        """What to do about it, in a sentence, or nothing."""
+        """What to do about it, in a sentence."""
         if self.in_doubt:
-            return DOUBT
-        if self.code is not None and self.code in ADVICE:
-            return ADVICE[self.code]
-        if self.fatal:
-            return "close this client and make a new one"
-        if self.abortable:
-            return "abort the transaction and begin again"
-        return "try again, or allow more time" if self.retriable else ""
+            return "look what was committed before you send it again"
+        if self.abortable and self.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            return MAYBE_FENCED
+        return self.remedy if self.code is None else ADVICE[self.code]
 
 
-FENCED = (
-    "another producer has the same transactional_id, or the transaction took longer than transaction_timeout; "
-    "close this one"
+DOUBT = "an attempt to commit was not answered and may have succeeded"
+MAYBE_FENCED = (
+    "abort the transaction and begin again: ProducerFenced says so when another producer has the transactional_id"
 )
-DOUBT = "an attempt to commit was not answered and may have succeeded: look what was committed before it is sent again"
-ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look whether its name is written right",
-    ErrorCode.MESSAGE_TOO_LARGE: "send smaller records, or raise max.message.bytes of the topic",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for: are brokers down?",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "stored, but on too few replicas: are brokers down?",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "seek to an offset that is there, or set auto_offset_reset",
-    ErrorCode.INVALID_PRODUCER_EPOCH: FENCED,
-    ErrorCode.PRODUCER_FENCED: FENCED,
-    ErrorCode.FENCED_INSTANCE_ID: "another member has the same group_instance_id; give each its own",
-    ErrorCode.UNRELEASED_INSTANCE_ID: "the earlier member with this group_instance_id still holds it: stop it, or wait",
-    ErrorCode.ILLEGAL_GENERATION: "the group has moved on: whoever has the partition now reads again",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has moved on: whoever has the partition now reads again",
-    ErrorCode.GROUP_ID_NOT_FOUND: "look whether the group's name is written right",
-    ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "all members of a group need an assignor in common",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "choose a transaction_timeout below the brokers' transaction.max.timeout.ms",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "are most brokers up?",
-}
 
 ALWAYS_FATAL = frozenset(
     {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -78,6 +61,7 @@ class BrokerUnreachable(KafkaError):
     """No connection to any of `addresses` could be made or kept."""
 
     retriable = True
+    remedy = "look whether the brokers are up, and whether their addresses are right"
 
     def __init__(self, addresses: list[str], reason: str) -> None:
         super().__init__(f"no broker answers at {', '.join(addresses)} ({reason})")
@@ -90,18 +74,25 @@ class TimedOut(KafkaError):
     """The brokers did not do it in time; it may still happen later."""
 
     retriable = True
+    remedy = "try again, or allow more time"
 
 
 class BufferFull(TimedOut):
     """There was no room for another record: the brokers take less than is sent."""
 
+    remedy = "send less at a time, or set a greater buffer_memory"
+
 
 class NotKafka(KafkaError):
     """Whatever listens there does not speak the Kafka protocol, or no version of a request that we speak."""
 
+    remedy = "look whether the address is that of a broker, and whether it speaks TLS"
+
 
 class Closed(KafkaError):
     """The client, producer or consumer was closed."""
+
+    remedy = "make a new one"
 
 
 class Rejected(KafkaError):
@@ -129,11 +120,16 @@ class ProducerFenced(Rejected):
         super().__init__(code, subject, detail)
         self.fatal = True
 
+    @property
+    def advice(self) -> str:
+        return super().advice if self.in_doubt else ADVICE[ErrorCode.PRODUCER_FENCED]
+
 
 class TransactionFailed(KafkaError):
     """The transaction cannot be committed any more: it has to be aborted. The first failure is its `__cause__`."""
 
     abortable = True
+    remedy = "abort the transaction and begin again"
 
     def __init__(self, cause: KafkaError) -> None:
         super().__init__(f"the transaction has to be aborted: {cause}")
@@ -145,12 +141,16 @@ class TransactionFailed(KafkaError):
 class WrongState(KafkaError):
     """A call that the state of the producer or consumer does not allow, such as a send outside a transaction."""
 
+    remedy = "put the calls into the order that the message tells"
+
 
 class DamagedRecords(KafkaError):
     """A batch came over the wire damaged, or lies damaged in the log: `topic`, `partition` and its `offset`.
 
     `next_offset`: where to seek to read on behind it; the next one, when its header is damaged too.
     """
+
+    remedy = "seek to next_offset to read on behind it"
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str, next_offset: int | None = None) -> None:
         super().__init__(f"{topic}[{partition}]: the batch at offset {offset} is damaged: {reason}")
@@ -163,6 +163,8 @@ class DamagedRecords(KafkaError):
 class NoOffset(KafkaError):
     """Partitions without a committed offset, or whose offset is gone, and no reset policy (auto_offset_reset)."""
 
+    remedy = "seek to where to begin, or set auto_offset_reset to earliest or latest"
+
     def __init__(self, partitions: list[tuple[str, int]]) -> None:
         names = ", ".join(f"{topic}[{index}]" for topic, index in partitions)
         super().__init__(f"{names}: there is no offset to begin at, and auto_offset_reset is 'none'")
@@ -172,6 +174,8 @@ class NoOffset(KafkaError):
 class MissingExtra(KafkaError):
     """A form that needs packages which are not installed."""
 
+    remedy = "install them"
+
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more packages: pip install 'raftlog[{extra}]'")
 
@@ -180,3 +184,7 @@ def check(code: int, subject: str, detail: str | None = None) -> None:
     """Raise Rejected for any error code but NONE."""
     if code != ErrorCode.NONE:
         raise Rejected(ErrorCode.of(code), subject, detail)
+
+
+class BadTable(ValueError):
+    """A table that does not say records: the message names the column."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from raftlog.client.core.errors import DOUBT, KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
+from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -208,8 +208,7 @@ class Transaction:
         # A leader that knows a newer epoch says so too late to be the judge: the coordinator is (KIP-588).
         ended = overdue is not None and code is ErrorCode.INVALID_TXN_STATE
         if code is not None and (code in FENCED or ended) and step is not Step.PRODUCE:
-            detail = DOUBT if self._may_be_committed else overdue
-            return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", detail))
+            return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", overdue))
         if code in FATAL or (step is Step.INITIALIZE and isinstance(error, Rejected) and not error.retriable):
             return self._fail_for_good(error)
         if self.state is State.OPEN or (self.state is State.COMMITTING and step is Step.COORDINATE):

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.client import Client, KafkaError
+from raftlog.client import BadTable, Client, KafkaError
 from raftlog.client.columns import encode
 from raftlog.client.columns.decode import HEADER
-from raftlog.client.columns.encode import BadTable
 from raftlog.client.core.errors import MissingExtra, Rejected
 from raftlog.client.core.partitioner import murmur2, partition_for_key
 from raftlog.client.core.producer_batch import ProducerBatch, ProducerIdentity
