@@ -16,6 +16,7 @@ from raftlog.client.core.errors import (
     Closed,
     KafkaError,
     MissingExtra,
+    ProducerFenced,
     Rejected,
     TimedOut,
     TransactionFailed,
@@ -366,7 +367,8 @@ class TransactionBlock:
     """One transaction of a producer, as `async with`.
 
     An exception in the block aborts it, and goes on. So does TransactionFailed, the failure of a record: the records of
-    a block are stored all or not at all.
+    a block are stored all or not at all. Where the abort finds that another producer has the transactional id, a
+    KafkaError goes on as the cause of ProducerFenced.
     """
 
     def __init__(self, producer: Producer, numbering: TransactionNumbering) -> None:
@@ -383,17 +385,21 @@ class TransactionBlock:
         if error is None:
             try:
                 await self._numbering.commit()
-            except TransactionFailed:
-                await self._numbering.abort()
+            except TransactionFailed as failed:
+                try:
+                    await self._numbering.abort()
+                except ProducerFenced as fenced:
+                    raise fenced from failed
                 raise
             return
         if isinstance(error, KafkaError) and error.fatal:
             return
         try:
             await self._numbering.abort()
-        except KafkaError:
+        except KafkaError as ending:
             # The coordinator aborts it after transaction_timeout, or when the next transaction begins.
-            pass
+            if isinstance(ending, ProducerFenced) and isinstance(error, KafkaError):
+                raise ending from error
 
     async def send(
         self,

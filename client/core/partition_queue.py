@@ -222,5 +222,8 @@ def too_late(batch: ProducerBatch, timeout: float, trouble: KafkaError | None = 
 
 
 def refusal(batch: ProducerBatch, code: ErrorCode, message: str | None) -> Rejected:
+    """In a transaction it is one that has to be aborted, unless the producer is done."""
     topic, index = batch.partition
-    return Rejected(code, f"{topic}[{index}]", message)
+    error = Rejected(code, f"{topic}[{index}]", message)
+    error.abortable = error.abortable or (batch.transactional and not error.fatal)
+    return error

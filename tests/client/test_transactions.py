@@ -10,6 +10,7 @@ from raftlog.client import Client, Producer
 from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
 from raftlog.client.core.transaction import PreparedTransaction, State
 from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
 from tests.client.conftest import skip_without
 from tests.client.proxy import broker_behind_a_proxy
 from tests.client.reading import read_all
@@ -123,6 +124,48 @@ async def test_a_newer_producer_fences_the_older_one_for_good(client: Client, to
         with pytest.raises(ProducerFenced):
             await old.enqueue(topic, b"more")
     assert await values(client, topic, 1) == [b"of the new one"]
+
+
+@pytest.mark.parametrize("awaits", [True, False], ids=["awaits the record", "only sends"])
+async def test_a_block_whose_records_another_producer_has_fenced_says_so_at_once(
+    client: Client, topic: str, version: int, awaits: bool
+) -> None:
+    """A leader only says that the epoch is old, which may be mended; the coordinator knows who has the id."""
+    async with client.producer(transactional_id=topic) as old, client.producer(transactional_id=topic) as new:
+        with pytest.raises(ProducerFenced) as fenced:
+            async with old.transaction() as tx:
+                await tx.send(topic, b"before")
+                await old.flush()
+                async with new.transaction() as other:
+                    await other.send(topic, b"of the new one")
+                delivery = await tx.send(topic, b"after")
+                await old.flush()
+                if awaits:
+                    await delivery
+                await tx.send(topic, b"refused already")
+        assert fenced.value.fatal and "close this one" in fenced.value.advice
+        first = fenced.value.__cause__
+        assert isinstance(first, Rejected if awaits else TransactionFailed) and first.abortable and not first.fatal
+        assert first.code == ErrorCode.INVALID_PRODUCER_EPOCH and "abort the transaction" in first.advice
+        with pytest.raises(ProducerFenced):
+            await old.begin()
+    assert await values(client, topic, 1) == [b"of the new one"]
+
+
+async def test_a_fenced_producer_learns_it_from_its_abort(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as old, client.producer(transactional_id=topic) as new:
+        await old.begin()
+        await old.enqueue(topic, b"before")
+        await old.flush()
+        async with new.transaction() as other:
+            await other.send(topic, b"of the new one")
+        with pytest.raises(Rejected) as refused:
+            await old.send(topic, b"after")
+        assert refused.value.abortable and not refused.value.fatal
+        with pytest.raises(TransactionFailed):
+            await old.commit()
+        with pytest.raises(ProducerFenced):
+            await old.abort()
 
 
 async def test_a_producer_that_is_fenced_when_it_asks_again_is_told_that_it_may_have_committed(version: int) -> None:
