@@ -20,7 +20,7 @@ from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import HeaderPairs
-from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
+from raftlog.client.core.settings import ConsumerOptions, ConsumerSettings, ProducerOptions, ProducerSettings
 from raftlog.client.delivery import Delivery
 from raftlog.client.group_runner import Listener
 from raftlog.client.loop_thread import LoopThread
@@ -29,6 +29,8 @@ from raftlog.client.producer import Producer
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    import ssl
+
     import pyarrow
 
     from raftlog.client.columns.outcome import TableDelivery
@@ -118,7 +120,12 @@ class SyncProducer:
     prepare = _blocking(Producer.prepare)
     abort = _blocking(Producer.abort)
     send_offsets = _blocking(Producer.send_offsets)
+    send_positions = _blocking(Producer.send_positions)
     close = _blocking(Producer.close)
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self.inner.settings
 
     def transaction(self) -> SyncTransaction:
         """`with producer.transaction() as tx:` commits at the end of the block, and aborts on an exception."""
@@ -232,6 +239,10 @@ class SyncConsumer:
         self._thread.call(lambda: self.inner.resume(*partitions))
 
     @property
+    def settings(self) -> ConsumerSettings:
+        return self.inner.settings
+
+    @property
     def assignment(self) -> Partitions:
         return self._thread.call(lambda: self.inner.assignment)
 
@@ -269,10 +280,15 @@ class SyncClient:
     """See `Client`. For one thread or several."""
 
     def __init__(
-        self, bootstrap: str | Sequence[Address], *, client_id: str = "raftlog", timeout: float = 15.0
+        self,
+        bootstrap: str | Sequence[Address],
+        *,
+        client_id: str = "raftlog",
+        timeout: float = 15.0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._thread = LoopThread()
-        self.inner = Client(bootstrap, client_id=client_id, timeout=timeout)
+        self.inner = Client(bootstrap, client_id=client_id, timeout=timeout, tls=tls)
         self.admin = SyncAdmin(self.inner.admin, self._thread)
 
     def __enter__(self) -> SyncClient:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import socket
+import ssl
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from raftlog.client import KafkaError, Outgoing, Placed, SyncClient
-from raftlog.client.admin import Admin
-from raftlog.client.core.errors import Closed, TimedOut
-from raftlog.client.sync import SyncAdmin, SyncConsumer, SyncProducer
+from raftlog.client import Client, Closed, KafkaError, Outgoing, Placed, Position, SyncClient, TimedOut
 from tests.client.conftest import Servers
 
 
@@ -60,13 +62,68 @@ def test_a_closed_client_says_so_and_a_silent_one_is_given_up() -> None:
         client.admin.metadata()
 
 
-def test_the_names_are_the_same() -> None:
-    public = {name for name, member in inspect.getmembers(Admin, inspect.isfunction) if not name.startswith("_")}
-    assert public <= set(dir(SyncAdmin)), public - set(dir(SyncAdmin))
-    for name in ("send", "enqueue", "send_batch", "flush", "transaction", "begin", "commit", "abort", "close"):
-        assert hasattr(SyncProducer, name)
-    for name in ("poll", "batches", "seek", "seek_to_time", "pause", "resume", "commit", "committed", "lag", "close"):
-        assert hasattr(SyncConsumer, name)
+# What only code in the event loop can use, or what blocking code has in another form.
+ONLY_WITH_ASYNCIO = {
+    "Client": {"router"},
+    "Consumer": {"on_assigned", "on_revoked", "on_lost"},  # SyncConsumer.listen sets them
+}
+
+
+def parameters(function: Any) -> list[str]:
+    return [str(each) for each in inspect.signature(function).parameters.values()]
+
+
+def test_names_and_parameters_are_the_same() -> None:
+    with SyncClient("127.0.0.1:1") as client, client.producer(transactional_id="it") as producer:
+        consumer = client.consumer("orders")
+        blocking = [client, client.admin, producer, consumer, producer.transaction()]
+        plain = [client.inner, client.inner.admin, producer.inner, consumer.inner, producer.inner.transaction()]
+        for ours, theirs in zip(blocking, plain, strict=True):
+            names = {name for name in dir(theirs) if not name.startswith("_")}
+            names -= ONLY_WITH_ASYNCIO.get(type(theirs).__name__, set())
+            assert names <= set(dir(ours)), (type(ours), names - set(dir(ours)))
+            for name in names:
+                if inspect.isfunction(getattr(type(theirs), name, None)):
+                    assert parameters(getattr(ours, name)) == parameters(getattr(theirs, name)), (type(ours), name)
+    assert parameters(SyncClient) == parameters(Client)
+
+
+def test_a_client_with_tls_begins_with_a_handshake() -> None:
+    handshake = b"\x16\x03"
+    for kind in ("blocking", "asyncio"):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(20)
+            host, port = listener.getsockname()
+            address, context = f"{host}:{port}", ssl.create_default_context()
+            with ThreadPoolExecutor(1) as pool:
+                asking = pool.submit(ask_once, kind, address, context)
+                connection, _ = listener.accept()
+                with connection:
+                    assert connection.recv(2, socket.MSG_WAITALL) == handshake
+                assert isinstance(asking.exception(), KafkaError)
+
+
+def ask_once(kind: str, address: str, context: ssl.SSLContext) -> None:
+    if kind == "blocking":
+        with SyncClient(address, timeout=2, tls=context) as client:
+            client.admin.metadata()
+    else:
+
+        async def ask() -> None:
+            async with Client(address, timeout=2, tls=context) as client:
+                await client.admin.metadata()
+
+        asyncio.run(ask())
+
+
+def test_a_transaction_commits_positions_with_words_of_ones_own(servers: Servers, name: str) -> None:
+    with SyncClient(servers.bootstrap) as client:
+        client.admin.create_topic(name, partitions=1)
+        with client.producer(transactional_id=name) as producer:
+            with producer.transaction():
+                producer.send_positions({(name, 0): Position(7, metadata="seven")}, name)
+        with client.consumer(name, group=name) as consumer:
+            assert consumer.committed((name, 0)) == {(name, 0): 7}
 
 
 def test_importing_needs_no_arrays() -> None:
