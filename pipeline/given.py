@@ -56,13 +56,17 @@ class Given:
             raise BadOption(f"{name}={value!r} is no length of time: write it like 15m, 30s or 500ms")
         return int(number) * UNITS[unit]
 
-    def check_known(self, known: Iterable[str], kafka: Iterable[str], refused: Mapping[str, str]) -> None:
-        """Raises BadOption for the first option that is refused, or in neither list."""
-        names = {each.lower(): each for each in (*known, *(KAFKA + one for one in kafka))}
-        for name in self._values:
-            if name in refused:
-                raise BadOption(f"{name}: {refused[name]}")
-            if name not in names:
+    def check_known(self, known: Iterable[str], kafka: Settings, refused: Mapping[str, str]) -> None:
+        """Raises BadOption for the first option that is refused, or that nobody knows."""
+        taken = (*kafka.used, *kafka.without_effect)
+        names = {each.lower(): each for each in (*known, *(KAFKA + one for one in (*taken, *kafka.refused)))}
+        reasons = {**refused, **{KAFKA + one: reason for one, reason in kafka.refused.items()}}
+        for name, value in self._values.items():
+            if name.startswith(SECURITY):
+                raise BadOption(f"{name}: {NO_SECURITY}")
+            if name in reasons and value.lower() != kafka.harmless.get(name.removeprefix(KAFKA)):
+                raise BadOption(f"{name}: {reasons[name]}")
+            if name not in names and name not in reasons:
                 close = get_close_matches(name, names, n=1)
                 hint = f"did you mean {names[close[0]]}?" if close else "leave it out"
                 raise BadOption(f"there is no option {name!r} here: {hint}")
@@ -79,19 +83,47 @@ class Connection(NamedTuple):
     timeout: float
 
 
+class Settings(NamedTuple):
+    """What Kafka's settings for one kind of client come to here, by their names without `kafka.`."""
+
+    used: tuple[str, ...]
+    without_effect: tuple[str, ...]
+    """There is nothing to do for them here: they are taken and change nothing."""
+    refused: Mapping[str, str]
+    """They would change something that cannot be had, with what to say."""
+    harmless: Mapping[str, str]
+    """The one value, in small letters, with which a refused setting asks for what is done anyway."""
+
+
 CONNECTION_SETTINGS = ("bootstrap.servers", "client.id", "default.api.timeout.ms", "security.protocol")
 PASSIVE_SETTINGS = (
-    "metadata.max.age.ms",
-    "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms",
-    "retry.backoff.ms",
-    "retry.backoff.max.ms",
-    "receive.buffer.bytes",
-    "send.buffer.bytes",
+    "client.dns.lookup",
     "connections.max.idle.ms",
+    "enable.metrics.push",
+    "metadata.max.age.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms",
 )
-"""Settings of Kafka's clients that there is nothing to do for here: they are taken and change nothing."""
+"""Settings of all of Kafka's clients that there is nothing to do for here."""
 NO_SECURITY = "only PLAINTEXT is spoken; SASL and TLS are not there yet"
+SECURITY = (KAFKA + "sasl.", KAFKA + "ssl.", KAFKA + "security.providers")
+NO_JAVA = "it names classes in Java, and it is no Java client that works here"
+REFUSED_SETTINGS: Mapping[str, str] = {
+    "config.providers": "values are taken as they are written; put in what the provider would give",
+    "interceptor.classes": NO_JAVA,
+    "metric.reporters": NO_JAVA,
+}
 
 
 def connection(given: Given) -> Connection:

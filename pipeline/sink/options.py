@@ -9,11 +9,12 @@ from typing import NamedTuple
 from raftlog.client.core.settings import ProducerOptions
 from raftlog.pipeline.given import (
     CONNECTION_SETTINGS,
-    NO_SECURITY,
     PASSIVE_SETTINGS,
+    REFUSED_SETTINGS,
     BadOption,
     Connection,
     Given,
+    Settings,
     connection,
 )
 from raftlog.wire.compression import Compression
@@ -37,30 +38,48 @@ OPTIONS = (
     "offsetMapping",
     *SPARKS_OWN,
 )
-SETTINGS = (
-    *CONNECTION_SETTINGS,
-    *PASSIVE_SETTINGS,
-    "acks",
-    "batch.size",
-    "buffer.memory",
-    "compression.type",
-    "compression.level",
-    "delivery.timeout.ms",
-    "linger.ms",
-    "max.request.size",
-    "request.timeout.ms",
-    "transaction.timeout.ms",
+LEVELS = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+"""Each for its own codec; `compression.level` is for whichever is chosen."""
+SETTINGS = Settings(
+    used=(
+        *CONNECTION_SETTINGS,
+        *LEVELS,
+        "acks",
+        "batch.size",
+        "buffer.memory",
+        "compression.level",
+        "compression.type",
+        "delivery.timeout.ms",
+        "linger.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+        "request.timeout.ms",
+        "transaction.timeout.ms",
+    ),
+    without_effect=(
+        *PASSIVE_SETTINGS,
+        "max.block.ms",
+        "metadata.max.idle.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "retries",
+    ),
+    refused={
+        **REFUSED_SETTINGS,
+        "enable.idempotence": "it is always on",
+        "key.serializer": "keys are binary or string columns",
+        "partitioner.class": "give a column partition, or leave it to the key",
+        "partitioner.ignore.keys": "give a column partition, or leave out the key",
+        "transaction.two.phase.commit.enable": "use commitProtocol=two-phase",
+        "transactional.id": "use sinkId: each task gets a transactional id of its own, which begins with it",
+        "value.serializer": "values are binary or string columns",
+    },
+    harmless={
+        "enable.idempotence": "true",
+        "partitioner.ignore.keys": "false",
+        "transaction.two.phase.commit.enable": "false",
+    },
 )
-REFUSED: Mapping[str, str] = {
-    "kafka.key.serializer": "keys are binary or string columns",
-    "kafka.value.serializer": "values are binary or string columns",
-    "kafka.transactional.id": "use sinkId: each task gets a transactional id of its own, which begins with it",
-    "kafka.enable.idempotence": "it is always on",
-    "kafka.partitioner.class": "give a column partition, or leave it to the key",
-    "kafka.sasl.mechanism": NO_SECURITY,
-    "kafka.sasl.jaas.config": NO_SECURITY,
-    "kafka.ssl.truststore.location": NO_SECURITY,
-}
 TYPES: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -99,7 +118,7 @@ def parse_sink(
 ) -> SinkOptions:
     """`columns` are names and types as Spark writes them. Raises BadOption."""
     given = Given(options)
-    given.check_known(OPTIONS, SETTINGS, REFUSED)
+    given.check_known(OPTIONS, SETTINGS, {})
     if overwrite:
         raise BadOption("a log is only appended to: use mode('append') for a batch, outputMode('append') for a stream")
     topic, mapping = given.text("topic"), given.text("offsetMapping")
@@ -165,7 +184,8 @@ def _producer(given: Given, acks: str) -> ProducerOptions:
     chosen["compression"] = given.choice("kafka.compression.type", codecs, "none")
     if acks not in ("all", "-1"):
         chosen["enable_idempotence"] = False
-    if (level := given.number("kafka.compression.level", least=-131072)) is not None:
+    levels = ("kafka.compression.level", f"kafka.compression.{chosen['compression']}.level")
+    for level in (given.number(name, least=-131072) for name in levels if given.text(name) is not None):
         chosen["compression_level"] = level
     if (size := given.number("kafka.batch.size")) is not None:
         chosen["batch_size"] = size
@@ -173,6 +193,10 @@ def _producer(given: Given, acks: str) -> ProducerOptions:
         chosen["buffer_memory"] = memory
     if (largest := given.number("kafka.max.request.size")) is not None:
         chosen["max_request_size"] = largest
+    if (in_flight := given.number("kafka.max.in.flight.requests.per.connection")) is not None:
+        chosen["max_in_flight"] = in_flight
+    if (given.number("kafka.retries", least=0)) == 0:
+        raise BadOption("kafka.retries=0: records are sent again until kafka.delivery.timeout.ms; leave it out")
     if (linger := given.number("kafka.linger.ms", least=0)) is not None:
         chosen["linger"] = linger / 1000
     if (delivery := given.number("kafka.delivery.timeout.ms")) is not None:

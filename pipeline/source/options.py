@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from raftlog.pipeline.given import (
     CONNECTION_SETTINGS,
-    NO_SECURITY,
     PASSIVE_SETTINGS,
+    REFUSED_SETTINGS,
     BadOption,
     Connection,
     Given,
+    Settings,
     connection,
 )
 from raftlog.pipeline.source.offsets import (
@@ -68,33 +69,47 @@ OPTIONS = (
     "fetchOffset.retryIntervalMs",
     "path",
 )
-SETTINGS = (
-    *CONNECTION_SETTINGS,
-    *PASSIVE_SETTINGS,
-    "group.id",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-    "client.rack",
-    "check.crcs",
-    "request.timeout.ms",
-    # What concerns members of a group, and polling: this source is no member, and does not poll.
-    "fetch.min.bytes",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "max.poll.records",
-    "max.poll.interval.ms",
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
+SETTINGS = Settings(
+    used=(
+        *CONNECTION_SETTINGS,
+        "check.crcs",
+        "client.rack",
+        "group.id",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+    ),
+    # Most concern members of a group, and polling: this source is no member, and does not poll.
+    without_effect=(
+        *PASSIVE_SETTINGS,
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "partition.assignment.strategy",
+        "request.timeout.ms",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+    ),
+    refused={
+        **REFUSED_SETTINGS,
+        "auto.offset.reset": "use startingOffsets instead",
+        "enable.auto.commit": "Spark keeps the offsets in its checkpoint; commitOffsets=true shows them as a group",
+        "exclude.internal.topics": "a pattern matches no internal topic: name it with subscribe or assign",
+        "key.deserializer": "keys are binary; cast them with DataFrame operations",
+        "value.deserializer": "values are binary; cast them with DataFrame operations",
+    },
+    harmless={"exclude.internal.topics": "true"},
 )
 REFUSED: Mapping[str, str] = {
-    "kafka.auto.offset.reset": "use startingOffsets instead",
-    "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint; commitOffsets=true shows them as a group",
-    "kafka.key.deserializer": "keys are binary; cast them with DataFrame operations",
-    "kafka.value.deserializer": "values are binary; cast them with DataFrame operations",
-    "kafka.interceptor.classes": "it is no Java client that reads here",
-    "kafka.sasl.mechanism": NO_SECURITY,
-    "kafka.sasl.jaas.config": NO_SECURITY,
-    "kafka.ssl.truststore.location": NO_SECURITY,
     "continuous": "continuous processing and real-time mode cannot be done by a source in Python",
 }
 
