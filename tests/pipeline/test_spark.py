@@ -364,6 +364,9 @@ def test_a_batch_write_has_keys_headers_partitions_and_topics_of_the_rows(
     assert found[2].key == b"k" and [(each.key, each.value) for each in found[2].headers] == [("h", b"1")]
     with pytest.raises(Exception, match=r"a log is only appended to: use mode\('append'\)"):
         frame.write.format("raftlog").options(**{"kafka.bootstrap.servers": "h:1"}).mode("overwrite").save()
+    # Spark's own default, errorifexists, never reaches a source in Python.
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        frame.write.format("raftlog").options(**{"kafka.bootstrap.servers": "h:1"}).save()
 
 
 def test_a_batch_write_whose_tasks_die_writes_nothing_twice(
