@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.scenarios import (
@@ -31,6 +32,21 @@ SLOW_SYNC_SECONDS = (0.1, 0.5)
 CLOCK_SECONDS = (-60.0, 300.0)
 END_TXN_DELAY_SECONDS = 4.0
 """More than clients wait for an answer, so that the end of one transaction may meet the next one."""
+LOST_PIECES = (0.1, 0.4)
+NARROW_BYTES_PER_SECOND = (20_000, 200_000)
+REFUSAL_PROBABILITY = 0.1
+REFUSALS = (
+    ("Produce", "NOT_LEADER_OR_FOLLOWER"),
+    ("Produce", "REQUEST_TIMED_OUT"),
+    ("Fetch", "NOT_LEADER_OR_FOLLOWER"),
+    ("JoinGroup", "COORDINATOR_NOT_AVAILABLE"),
+    ("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("TxnOffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("AddPartitionsToTxn", "CONCURRENT_TRANSACTIONS"),
+    ("EndTxn", "COORDINATOR_NOT_AVAILABLE"),
+    ("CreateTopics", "REQUEST_TIMED_OUT"),
+)
+"""Errors after which clients try again. What is answered with REQUEST_TIMED_OUT is carried out all the same."""
 COMMIT_DELAY_SECONDS = 2.5
 """Less than clients wait for an answer: a commit that is sent again may be overtaken, in Kafka too."""
 
@@ -112,9 +128,32 @@ def _slow_links(plan: Plan) -> None:
             _with(plan, lambda end=end: faults.link(end, broker).slow(seconds, jitter=seconds / 2), words, role)  # type: ignore[misc]
 
 
+def _poor_links(plan: Plan) -> None:
+    """All links of a broker lose pieces, are narrow, or break once."""
+    faults, random = raftlog_of(plan).faults, plan.random
+    broker, role = plan.target()
+    choice = random.choice(("lose pieces", "are narrow", "break"))
+    lost, narrow = random.uniform(*LOST_PIECES), random.uniform(*NARROW_BYTES_PER_SECOND)
+    ends: list[int | str] = [*(each for each in plan.system.broker_ids if each != broker), "clients"]
+    for end in ends:
+        link = faults.link(end, broker)
+        makes: dict[str, Callable[[], Put]] = {
+            "lose pieces": partial(link.drop, lost),
+            "are narrow": partial(link.bandwidth, narrow),
+            "break": link.reset,
+        }
+        make = makes[choice]
+        _with(plan, make, f"links of broker {broker} with {end}: they {choice}", role)
+
+
 def _disk_full(plan: Plan) -> None:
     broker, role = plan.target()
     _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.full(), f"broker {broker}", role)
+
+
+def _failing_sync(plan: Plan) -> None:
+    broker, role = plan.target()
+    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.fail_sync(), f"broker {broker}", role)
 
 
 def _slow_disk(plan: Plan) -> None:
@@ -137,6 +176,26 @@ def _clock(plan: Plan) -> None:
 def _power_cut(plan: Plan) -> None:
     broker, role = plan.target()
     plan.put(raftlog_of(plan).power_cut(broker), role)
+
+
+def _torn_write(plan: Plan) -> None:
+    broker, role = plan.target()
+    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.tear(), f"broker {broker}", role)
+
+
+def _refusals(plan: Plan) -> None:
+    faults = raftlog_of(plan).faults
+    for api, code in REFUSALS:
+        seed = plan.random.getrandbits(31)
+        make = lambda api=api, code=code, seed=seed: (  # noqa: E731
+            faults.error(api, code).with_probability(REFUSAL_PROBABILITY, seed)
+        )
+        _with(plan, make, f"{api} is answered with {code}, one of ten")
+
+
+def _unheard_client(plan: Plan) -> None:
+    client = plan.random.choice(plan.clients.all).work.number
+    _with(plan, lambda: raftlog_of(plan).faults.client(f"verify-{client}-*").blackhole(), f"client {client}")
 
 
 def _delayed_end_txn(plan: Plan) -> None:
@@ -165,10 +224,19 @@ _ALL: tuple[Fault, ...] = (
     Fault("restart", "a broker is stopped in order and started again", _restart),
     Fault("partition", "brokers, or brokers and clients, are cut off from each other, also one way", _partition, LINKS),
     Fault("slow-links", "what goes to and from a broker comes late", _slow_links, LINKS),
+    Fault("poor-links", "a broker's links lose pieces, are narrow, or break", _poor_links, LINKS),
     Fault("disk-full", "a broker's disk takes nothing more", _disk_full, frozenset({"disks"})),
     Fault("slow-disk", "a broker's disk takes long to sync", _slow_disk, frozenset({"disks"})),
+    Fault("failing-sync", "a broker's disk fails all syncs: it ends", _failing_sync, frozenset({"disks"})),
     Fault("clock", "a broker's wall clock jumps, or goes at another rate", _clock, frozenset({"clocks"})),
     Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"}), loses_records=True),
+    Fault(
+        "torn-write",
+        "the same in the middle of writes, of which a part is kept",
+        _torn_write,
+        frozenset({"disks"}),
+        loses_records=True,
+    ),
     Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),
     Fault("reassign", "partitions move to other brokers", reassign, frozenset({"partitions"})),
     Fault(
@@ -226,6 +294,20 @@ _ALL: tuple[Fault, ...] = (
         "lost-answers",
         "requests are carried out, and not answered",
         lost_answers,
+        frozenset({"requests"}),
+        in_everything=False,
+    ),
+    Fault(
+        "refusals",
+        "brokers answer with errors after which clients try again",
+        _refusals,
+        frozenset({"requests"}),
+        in_everything=False,
+    ),
+    Fault(
+        "unheard-client",
+        "nothing that a client asks for is carried out, and nobody tells it",
+        _unheard_client,
         frozenset({"requests"}),
         in_everything=False,
     ),

@@ -137,10 +137,12 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         OUR_LIBRARIES,
         RunSettings,
     )
-    from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
+    from raftlog.linearizability.harness.workloads.catalogue import NOT_THERE, WORKLOADS
 
     if ":" in options.system and options.set:
         raise UsageError("--set is for brokers that are started here", "set what a cluster that runs has where it runs")
+    if options.workload in NOT_THERE:
+        raise UsageError(f"there is no workload {options.workload!r}", NOT_THERE[options.workload])
     workload = WORKLOADS[_known(options.workload, WORKLOADS, "workload")]
     fault = options.fault
     for each in fault.split(","):

@@ -166,9 +166,19 @@ _ALL: tuple[Workload, ...] = (
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 
 
+NOT_THERE: dict[str, str] = {
+    "share-groups": "raftlog has no share groups yet (KIP-932)",
+    "streams-groups": "raftlog has no groups of Kafka Streams' own protocol yet (KIP-1071)",
+    "tiered-storage": "raftlog keeps all segments on its own disks (KIP-405)",
+}
+"""Workloads for what brokers cannot do yet, and why there is none."""
+
+
 def described() -> list[tuple[str, str]]:
     """Names and summaries, for `--help`."""
-    return [(each.name, each.summary) for each in _ALL]
+    return [(each.name, each.summary) for each in _ALL] + [
+        (name, f"not there: {why}") for name, why in NOT_THERE.items()
+    ]
 
 
-__all__ = ["WORKLOADS", "Workload", "described"]
+__all__ = ["NOT_THERE", "WORKLOADS", "Workload", "described"]

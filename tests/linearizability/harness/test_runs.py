@@ -57,6 +57,7 @@ def test_the_same_is_found_in_apache_kafka(tmp_path: Path, monkeypatch: pytest.M
 def test_what_cannot_be_run_is_told_with_what_could_be(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         (("--workload", "apend"), "did you mean append?"),
+        (("--workload", "share-groups"), "raftlog has no share groups yet"),
         (("--workload", "append", "--fault", "kil"), "did you mean kill?"),
         (("--workload", "append", "--fault", "zombie-writer"), "take workload transactions"),
         (("--workload", "append", "--fault", "clock", "--system", "kafka"), "cannot be put into kafka"),

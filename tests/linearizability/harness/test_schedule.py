@@ -51,6 +51,7 @@ def test_nothing_is_scheduled_where_nothing_should_happen() -> None:
 def test_everything_is_what_the_system_and_the_workload_have_a_hold_of() -> None:
     names = {fault.name for fault in faults_named("everything", frozenset({"processes", "partitions"}))}
     assert {"kill", "pause", "restart", "reassign"} <= names
+    assert {"poor-links", "failing-sync", "torn-write"} <= {fault.name for fault in faults_named("everything", ALL)}
     old = {fault.name for fault in faults_named("everything", ALL - {"only our client"})}
     assert "zombie-writer" in old and "delayed-end-txn" not in old
     assert not names & {"partition", "clock", "delayed-end-txn", "isr-of-one", "none"}
@@ -60,7 +61,7 @@ def test_two_replicas_do_not_lose_what_they_have_at_once() -> None:
     """A flipped bit in the one follower that was in sync, and a power cut of the leader, lost 99 records."""
     periods = [period for seed in range(50) for period in schedule("everything", 600, seed, ALL)]
     losing = [[fault.name for fault in each.faults if fault.loses_records] for each in periods]
-    assert {name for names in losing for name in names} == {"power-cut", "bit-flip"}
+    assert {name for names in losing for name in names} == {"power-cut", "torn-write", "bit-flip"}
     assert max(map(len, losing)) == 1
 
 
