@@ -3,18 +3,34 @@
 The model knows whose turn it is and what was decided. It is told what the coordinator answers, and says what must
 never be: a transaction that two decisions were told of, a request that ends another transaction than its own, a fenced
 producer that is served, an epoch that falls.
+
+Producers before transaction.version 2 keep their epoch, so what they sent for one transaction can end the next one
+(KAFKA-17754): of them nothing stays in the network once they have gone on to another transaction with the same epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from raftlog.broker.core.transaction.records import TransactionRecord
-from raftlog.broker.core.transaction.state import ProducerIdentity, TopicPartition, TransactionState
+from raftlog.broker.core.transaction.state import (
+    EPOCH_BUMP_FROM,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionState,
+)
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.transaction.transaction_world import ID, P0, P1, P2, World, identity, loaded, metadata
 from tests.effort import examples
@@ -35,6 +51,8 @@ class Transaction:
 
 @dataclass
 class Producer:
+    version: int
+    """The transaction.version that it speaks."""
     identity: ProducerIdentity | None = None
     transaction: Transaction | None = None
     # What it has asked for and not heard of.
@@ -52,12 +70,15 @@ class Message:
 
 
 class Life(RuleBasedStateMachine):
-    """With transaction.version 2."""
+    """In a cluster with a version, and producers that speak theirs."""
+
+    cluster_version = 2
+    client_versions = (2, 2)
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.producers = {number: Producer() for number in PRODUCERS}
+        self.world = World(self.cluster_version)
+        self.producers = {number: Producer(self.client_versions[number]) for number in PRODUCERS}
         self.transactions: list[Transaction] = []
         self.network: list[Message] = []
         self.holder: int | None = None
@@ -69,7 +90,7 @@ class Life(RuleBasedStateMachine):
     def begin(self, epoch: int) -> None:
         """An id that has been used before, perhaps until its epochs are nearly used up."""
         if epoch:
-            value = metadata(S.EMPTY, epoch=epoch)
+            value = metadata(S.EMPTY, epoch=epoch, client_version=self.cluster_version)
             self.world.set(value)
             self.world.write(TransactionRecord(ID, value))
 
@@ -115,7 +136,7 @@ class Life(RuleBasedStateMachine):
         producer = self.producers[number]
         if producer.identity is None or producer.transaction is None or producer.ending is not None:
             return
-        error = self.world.add(producer.identity, partition)
+        error = self.world.add(producer.identity, partition, client_version=producer.version)
         if error is E.NONE:
             assert self.holder == number, "a zombie was served"
             assert producer.transaction.decided is None, "a transaction that has ended goes on"
@@ -128,26 +149,40 @@ class Life(RuleBasedStateMachine):
         producer = self.producers[number]
         if producer.identity is None or producer.transaction is None or producer.ending is not None:
             return
+        if producer.version < EPOCH_BUMP_FROM and not producer.transaction.partitions:
+            return  # there is nothing to end, and it keeps that to itself
         producer.ending = committed
         self.network.append(Message(number, producer.identity, producer.transaction.number, committed))
 
+    @rule(number=st.sampled_from(PRODUCERS), partition=st.sampled_from([P0, P1]), committed=st.booleans())
+    def transact(self, number: int, partition: TopicPartition, committed: bool) -> None:
+        """The usual course up to the end, in one step."""
+        if self.producers[number].identity is None:
+            self.init(number, False)
+        self.add(number, partition)
+        self.ask_to_end(number, committed)
+
     @precondition(lambda self: self.network)
-    @rule(data=st.data(), stays=st.booleans())
-    def deliver(self, data: st.DataObject, stays: bool) -> None:
+    @rule(data=st.data(), stays=st.booleans(), is_heard=st.booleans())
+    def deliver(self, data: st.DataObject, stays: bool, is_heard: bool) -> None:
+        """An answer that is not heard is asked for again."""
         message = data.draw(st.sampled_from(self.network))
-        if not stays:
+        if is_heard and not stays:
             self.network.remove(message)
         transaction, producer = self.transactions[message.transaction], self.producers[message.producer]
         before = self.world.shard.transactions.get(ID)
-        ended = self.world.end(message.identity, message.committed)
+        ended = self.world.end(message.identity, message.committed, producer.version)
         if self.world.shard.transactions.get(ID) != before:
             assert producer.transaction is transaction and self.holder == message.producer, "it ended another's"
             self._decide(transaction, message.committed)
         if ended.error is not E.NONE:
             return
         assert transaction.decided is message.committed, "somebody was told of another decision"
-        if producer.transaction is transaction and producer.ending is not None:
-            producer.identity = identity(*ended[1:])
+        if is_heard and producer.transaction is transaction and producer.ending is not None:
+            if producer.version >= EPOCH_BUMP_FROM:
+                producer.identity = identity(*ended[1:])
+            else:
+                self.network = [each for each in self.network if each.identity != message.identity]
             self._begin_transaction(message.producer)
 
     @precondition(lambda self: self.world.shard.ending)
@@ -176,5 +211,27 @@ class Life(RuleBasedStateMachine):
         self.world.shard.check_invariants()
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=examples(60), stateful_step_count=40)
+class LifeBefore2(Life):
+    cluster_version, client_versions = 1, (1, 0)
+
+
+class LifeBeforeAll(Life):
+    cluster_version, client_versions = 0, (0, 0)
+
+
+class LifeOfOldAndNew(Life):
+    """librdkafka beside a Java client, while operators change the cluster's version."""
+
+    client_versions = (2, 0)
+
+    @rule(version=st.sampled_from([0, 1, 2]))
+    def change_version(self, version: int) -> None:
+        self.world.transaction_version = version
+
+
+LIVES = [Life, LifeBefore2, LifeBeforeAll, LifeOfOldAndNew]
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_no_transaction_is_decided_twice_and_no_fenced_producer_is_served(life: type[Life]) -> None:
+    run_state_machine_as_test(life, settings=settings(max_examples=examples(60), stateful_step_count=40))
