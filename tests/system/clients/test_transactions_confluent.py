@@ -66,11 +66,13 @@ def test_who_takes_over_an_id_fences_who_had_it_and_aborts_what_was_open(broker:
     assert committed(broker, topic, 3) == {partition: ["of the heir"] for partition in range(3)}
 
 
-def test_what_is_consumed_and_what_is_made_of_it_count_together(broker: Broker) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_is_consumed_and_what_is_made_of_it_count_together(broker: Broker, protocol: str) -> None:
     source = make_topic(broker.bootstrap_servers, 2, records=10)
     target, group = make_topic(broker.bootstrap_servers, 1), fresh_name("group")
     client = transactional(broker, fresh_name("id"))
-    with consumer(broker.bootstrap_servers, group, isolation_level="read_committed") as reader:
+    settings = {"isolation_level": "read_committed", "group_protocol": protocol}
+    with consumer(broker.bootstrap_servers, group, **settings) as reader:
         reader.subscribe([source])
         copied, position = 0, 0
         while copied < 20:
