@@ -156,6 +156,8 @@ def test_the_last_stable_offset_is_where_committed_readers_stop_and_not_the_last
 
 
 def test_an_open_transaction_stays_open_over_failover_until_its_marker(tmp_path: Path) -> None:
+    """Redpanda 21.11: what a transaction had written was lost, or torn, when leaders changed."""
+
     async def story() -> None:
         async with Cluster(tmp_path) as cluster:
             cluster.create_topic((1, 2, 3))
