@@ -27,7 +27,7 @@ help:
 	@echo "make jepsen MINUTES=n JOBS=n  every workload with every fault on real processes; goes on where it was stopped"
 	@echo "make verify-mutants  the same faults in the code of real processes, and after how many seconds a run notices them"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
-	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
+	@echo "make group-kills brokers and members killed with -9 at every step of a rebalance, under both group protocols"
 	@echo "make streams-calls  what Kafka Streams asks a broker, and Kafka's answers to it (Java)"
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
@@ -117,7 +117,7 @@ txn-kills: compiled
 	$(BIN)/python -m pytest -q $(addprefix tests/system/cluster/test_transaction_,kills.py clients.py versions.py)
 
 group-kills: compiled
-	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py
+	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py tests/system/cluster/test_rebalance_kills.py
 
 streams-calls: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/clients/test_platforms.py
