@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing import cluster
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -19,7 +21,8 @@ from raftlog.wire.messages.offset_commit import (
 )
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.system.clients import java
-from tests.system.cluster.transactions import GROUP_KEY, Copier, Step, Wire
+from tests.system.cluster.transactions import GROUP_KEY, Copier, Moment, Step, Wire
+from tests.system.cluster.wiretap import Request, Wiretap
 from tests.system.cluster.world import World
 from tests.waiting import wait_until
 
@@ -39,16 +42,38 @@ def shared() -> Iterator[World]:
         yield World(running)
 
 
-def test_a_client_stopped_past_its_time_out_is_fenced_and_nothing_of_it_is_seen(world: World, name: str) -> None:
+STOPS = ["while its first record is under way", "between its records", "before its commit"]
+
+
+@pytest.mark.parametrize("when", STOPS)
+def test_a_client_stopped_past_its_time_out_is_fenced_and_nothing_of_it_is_seen(
+    world: World, name: str, when: str
+) -> None:
     world.create(name, 2)
     wire = Wire(world.bootstrap)
     Copier(wire, name, version=2).copy()
-    command = [sys.executable, str(Path(__file__).with_name("slow_producer.py")), world.bootstrap, name, "1"]
+    tap = Wiretap(world.bootstrap, frozenset({ApiKey.PRODUCE}))
+    rest = "commit" if when == "before its commit" else "produce"
+    command = [sys.executable, str(Path(__file__).with_name("slow_producer.py")), tap.bootstrap, name, "1", rest]
     client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    stored = threading.Event()
+
+    def watch(request: Request, moment: Moment, answer: object) -> bool:
+        if when == STOPS[0] and not stored.is_set():
+            if moment is Moment.UNDER_WAY:
+                client.send_signal(signal.SIGSTOP)
+            elif moment is Moment.AFTER:
+                stored.set()
+        return True
+
+    tap.watch = watch
     try:
         assert client.stdin is not None and client.stdout is not None
-        assert client.stdout.readline() == "open\n"
-        client.send_signal(signal.SIGSTOP)
+        if when == STOPS[0]:
+            assert stored.wait(DEADLINE_SECONDS)
+        else:
+            assert client.stdout.readline() == "open\n"
+            client.send_signal(signal.SIGSTOP)
         # Its transaction is over when these are stable.
         assert [wire.visible(name, index) for index in (0, 1)] == [[0], [0]]
         assert wire.committed(name, name) == 1
@@ -58,6 +83,7 @@ def test_a_client_stopped_past_its_time_out_is_fenced_and_nothing_of_it_is_seen(
     finally:
         client.kill()
         client.wait()
+        tap.close()
     # Nobody has to come after it: what it still sent is not in any transaction.
     assert [wire.visible(name, index) for index in (0, 1)] == [[0], [0]]
     heir = Copier(wire, name, version=2)
