@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from raftlog.testing import BrokerProcess
-from raftlog.wire.batch import Record, encode_batch
-from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.conftest import Broker
 from tests.raftlog.cli.conftest import Run
 from tests.system.clients.groups import broker_of_our_own
-from tests.system.traps.raw import RawConnection
+from tests.system.cluster.transactions import hang
 
 DEADLINE_SECONDS = 45
 
@@ -114,26 +110,6 @@ def test_a_state_that_there_is_not_is_refused(on_broker: Run, topic: str, open_o
     assert outcome.code == 1 and "Running" in outcome.err
 
 
-def hang(broker: BrokerProcess, topic: str, producer_id: int) -> None:
-    """Begin a transaction in a partition that its coordinator is not told of: nobody verifies here."""
-    batch = encode_batch(
-        [Record(0, time.time_ns() // 1_000_000, None, b"hanging")],
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
-    request = ProduceRequest(
-        transactional_id="gone",
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])],
-    )
-    with RawConnection(broker.address) as connection:
-        (answer,) = connection.ask(request, 11).responses
-    assert answer.partition_responses[0].error_code == 0
-
-
 @pytest.mark.long
 def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(run: Run, tmp_path: Path) -> None:
     with broker_of_our_own(tmp_path, transaction_partition_verification_enable="false") as broker:
@@ -141,7 +117,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(run: Run, tm
         assert run("topic", "create", "t", "-p", "2", *here).code == 0
         known = producer(broker.address, "known")
         write(known, "t", 2)
-        hang(broker, "t", 7_000)
+        hang(broker.address, "t", 7_000)
         assert "no transaction hangs" in run("txn", "list", "--hanging", *here).err, "it may be young"
         found = run("txn", "list", "--hanging", "--longer-than", "0s", "--json", *here).json["hanging"]
         (hanging,) = found

@@ -219,6 +219,27 @@ def first_error(answer: Any) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def hang(address: str, topic: str, producer_id: int) -> None:
+    """Begin a transaction in partition 0 that its coordinator is not told of; the broker must not verify."""
+    stamp = time.time_ns() // 1_000_000
+    batch = encode_batch(
+        [Record(0, stamp, None, b"hanging")],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = PartitionProduceData(index=0, records=batch)
+    request = ProduceRequest(
+        transactional_id="gone",
+        acks=-1,
+        timeout_ms=1_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+    with RawConnection(address) as connection:
+        assert first_error(connection.ask(request, 11)) is ErrorCode.NONE
+
+
 Around = Callable[[Step, Moment], None]
 
 
