@@ -1,5 +1,6 @@
 """A consumer in a process of its own, which a test may kill. It commits each record that it has read, and says line by
-line what it owns and what it reads. It leaves its group when its standard input ends."""
+line what it owns and what it reads. It begins where its group stands and nowhere else, and leaves when its standard
+input ends."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 def main(bootstrap: str, group: str, topic: str, protocol: str, name: str) -> None:
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": group, "client.id": name, "group.protocol": protocol,
-        "auto.offset.reset": "earliest", "enable.auto.commit": False, "fetch.wait.max.ms": 100,
+        "auto.offset.reset": "error", "enable.auto.commit": False, "fetch.wait.max.ms": 100,
         "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "topic.metadata.refresh.fast.interval.ms": 20,
         **({"session.timeout.ms": 3_000, "heartbeat.interval.ms": 100} if protocol == "classic" else {}),
     })  # fmt: skip
@@ -51,12 +52,16 @@ def main(bootstrap: str, group: str, topic: str, protocol: str, name: str) -> No
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=lost)
     while not ending.is_set():
         message = consumer.poll(0.05)
-        if message is not None and message.error() is None:
-            partition, offset, value = message.partition(), message.offset(), message.value()
-            assert partition is not None and offset is not None and value is not None
-            say("read", partition, value.decode())
-            owned[partition] = offset + 1
-            commit([partition])
+        if message is None:
+            continue
+        if message.error() is not None:
+            print(name, message.error(), file=sys.stderr)
+            continue
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None and offset is not None and value is not None
+        say("read", partition, value.decode())
+        owned[partition] = offset + 1
+        commit([partition])
     consumer.close()
 
 

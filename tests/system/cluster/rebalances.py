@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -24,11 +25,15 @@ from raftlog.wire.messages.fetch import FetchRequest
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest
 from raftlog.wire.messages.leave_group import LeaveGroupRequest
-from raftlog.wire.messages.offset_commit import OffsetCommitRequest
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from raftlog.wire.messages.sync_group import SyncGroupRequest
 from tests.system.clients.confluent import produce
-from tests.system.cluster.transactions import GROUP_KEY, Moment, Wire
+from tests.system.cluster.transactions import GROUP_KEY, Moment, Wire, first_error
 from tests.system.cluster.wiretap import Request, Wiretap
 from tests.system.cluster.world import World
 from tests.waiting import wait_until
@@ -125,6 +130,7 @@ class Rebalance:
         self._lock = threading.Lock()
         self.seen: set[tuple[Step, Moment]] = set()
         self._answered: set[Step] = set()
+        self._heard: deque[str] = deque(maxlen=40)
         # Who was given a partition in a generation or epoch, and up to where commits were acknowledged.
         self.owners: dict[tuple[int, int], set[str]] = {}
         self.acknowledged = [0] * PARTITIONS
@@ -136,6 +142,8 @@ class Rebalance:
 
     def hear(self, request: Request, answer: Any) -> None:
         """See wiretap.Hear."""
+        if not isinstance(request.message, FetchRequest) or first_error(answer) is not ErrorCode.NONE:
+            self._heard.append(f"{request.client}: {request.message} {answer}")
         self._note(request, answer)
         with self._lock:
             step = self._step(request)
@@ -206,7 +214,7 @@ class Rebalance:
                 self.misled += [
                     f"{request.client} is told {each.committed_offset} of {each.partition_index}"
                     for each in (each for topic in topics for each in topic.partitions)
-                    if not each.error_code and max(each.committed_offset, 0) < self.acknowledged[each.partition_index]
+                    if not each.error_code and each.committed_offset < self.acknowledged[each.partition_index]
                 ]
             case FetchRequest():
                 self.misled += [
@@ -235,6 +243,18 @@ class Rebalance:
     def living(self) -> list[Member]:
         return [each for each in self.members.values() if each.lives]
 
+    def begin_at_the_beginning(self) -> None:
+        """Commit that nothing is read yet, so that nobody has to ask where a log begins. librdkafka (2.16) asks once
+        more for what it had and was soon taken away again, and goes back there when it gets it the next time."""
+        nothing = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata="")
+            for index in range(PARTITIONS)
+        ]
+        topics = [OffsetCommitRequestTopic(name=self.name, partitions=nothing)]
+        request = OffsetCommitRequest(group_id=self.name, topics=topics)
+        answer = self.wire.until_answered(lambda: self.wire.coordinator(self.name, GROUP_KEY), request, 8)
+        assert first_error(answer) is ErrorCode.NONE
+
     def is_at_rest(self) -> bool:
         """Each has its share: all is owned, nothing twice."""
         members = self.living()
@@ -251,6 +271,8 @@ class Rebalance:
         except AssertionError as error:
             error.add_note(f"{[(each.name, sorted(each.owned)) for each in self.living()]}")
             error.add_note(f"committed: {self.committed} of {self.count}; seen: {self.seen}")
+            for line in self._heard:
+                error.add_note(line)
             raise
 
     def wait_until_at_rest(self) -> None:
@@ -306,6 +328,7 @@ def rebalance(world: World, tap: Wiretap, name: str, protocol: str) -> Iterator[
     world.create(name, PARTITIONS)
     made = Rebalance(world, tap, name, protocol)
     tap.watch, tap.hear = made.watch, made.hear
+    made.begin_at_the_beginning()
     try:
         for resident in RESIDENTS:
             made.join(resident)
