@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
 from raftlog.metadata.records import NO_LEADER, Endpoint, FeatureRange, PartitionState, ResourceType
+from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 __all__ = [
@@ -135,38 +136,50 @@ class MetadataImage:
         return endpoint.host or "localhost", endpoint.port
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the image contradicts itself (tests and simulator)."""
+        """Raises InvariantViolation if the image contradicts itself."""
         self.topics.check_invariants()
         self.topics_by_id.check_invariants()
         self.configs.check_invariants()
-        assert len(self.topics) == len(self.topics_by_id)
+        if len(self.topics) != len(self.topics_by_id):
+            raise InvariantViolation(f"{len(self.topics)} topics by name, {len(self.topics_by_id)} by id")
         for name, topic in self.topics.items():
-            assert topic.name == name
-            assert self.topics_by_id[topic.topic_id] is topic
+            if topic.name != name or self.topics_by_id.get(topic.topic_id) is not topic:
+                raise InvariantViolation(f"{name}: it is {topic.name} by name, or another topic by id")
             for index, partition in enumerate(topic.partitions):
-                assert partition.partition_id == index, (
-                    f"{name}: partition {partition.partition_id} in the place of {index}"
-                )
-                assert set(partition.isr) <= set(partition.replicas), f"{name}: ISR outside the replicas"
-                assert partition.leader == NO_LEADER or partition.leader in partition.isr, f"{name}: leader not in ISR"
+                if partition.partition_id != index:
+                    raise InvariantViolation(f"{name}: partition {partition.partition_id} in the place of {index}")
+                if not set(partition.isr) <= set(partition.replicas):
+                    raise InvariantViolation(f"{name}: ISR outside the replicas")
+                if partition.leader != NO_LEADER and partition.leader not in partition.isr:
+                    raise InvariantViolation(f"{name}: leader not in ISR")
         for (kind, name), values in self.configs.items():
-            assert values, f"{kind.name} {name} keeps an empty set of overrides"
-            assert kind is not ResourceType.TOPIC or name in self.topics, f"configs of an unknown topic {name}"
+            if not values:
+                raise InvariantViolation(f"{kind.name} {name} keeps an empty set of overrides")
+            if kind is ResourceType.TOPIC and name not in self.topics:
+                raise InvariantViolation(f"configs of an unknown topic {name}")
         for broker_id, broker in self.brokers.items():
-            assert broker.broker_id == broker_id and broker.epoch <= self.last_broker_epoch, f"broker {broker_id}"
+            if broker.broker_id != broker_id or broker.epoch > self.last_broker_epoch:
+                raise InvariantViolation(f"broker {broker_id}: {broker}, the last epoch is {self.last_broker_epoch}")
 
     def check_decisions(self) -> None:
-        """Raise AssertionError when the image is not what decisions make, whatever the records (tests, simulator)."""
+        """Raises InvariantViolation if the image is not what decisions make, whatever the records."""
         for name, topic in self.topics.items():
             for partition in topic.partitions:
-                eligible = partition.eligible_leader_replicas
-                assert set(eligible) <= set(partition.replicas), f"{name}: eligible leaders outside the replicas"
-                assert not set(eligible) & set(partition.isr), f"{name}: both in sync and not"
-                assert len(set(partition.replicas)) == len(partition.replicas) > 0, f"{name}: a replica twice, or none"
-                assert len(partition.directories) in (0, len(partition.replicas)), f"{name}: odd directories"
-                moving = {*partition.adding_replicas, *partition.removing_replicas}
-                assert moving <= set(partition.replicas), f"{name}: moves what is no replica"
-                assert bool(partition.isr) is (partition.leader != NO_LEADER), f"{name}: in sync without a leader"
-                if partition.leader != NO_LEADER:
-                    leader = self.brokers.get(partition.leader)
-                    assert leader is not None and not leader.fenced, f"{name}: led by a fenced or unknown broker"
+                wrong = self._undecidable(partition)
+                if wrong is not None:
+                    raise InvariantViolation(f"{name}-{partition.partition_id}: {wrong}")
+
+    def _undecidable(self, partition: PartitionState) -> str | None:
+        """What no decision makes of a partition."""
+        replicas, isr, eligible = set(partition.replicas), set(partition.isr), set(partition.eligible_leader_replicas)
+        leader = self.brokers.get(partition.leader)
+        wrong = {
+            "eligible leaders outside the replicas": not eligible <= replicas,
+            "both in sync and not": bool(eligible & isr),
+            "a replica twice, or none": not len(replicas) == len(partition.replicas) > 0,
+            "odd directories": len(partition.directories) not in (0, len(partition.replicas)),
+            "moves what is no replica": not {*partition.adding_replicas, *partition.removing_replicas} <= replicas,
+            "in sync without a leader": bool(isr) is (partition.leader == NO_LEADER),
+            "led by a fenced or unknown broker": partition.leader != NO_LEADER and (leader is None or leader.fenced),
+        }
+        return next((what for what, is_so in wrong.items() if is_so), None)

@@ -11,6 +11,8 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Va
 from typing import Any, Generic, TypeVar, overload
 from zlib import crc32
 
+from raftlog.wire.errors import InvariantViolation
+
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
@@ -116,12 +118,12 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return f"PersistentMap({dict(self.items())!r})"
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when a key lies in a wrong bucket or the size is wrong (tests and
-        simulator).
-        """
+        """Raises InvariantViolation if a key lies in a wrong bucket or the size is wrong."""
         for slot, bucket in enumerate(self._buckets):
-            assert all(self._bucket_of(key) == slot for key in bucket), f"bucket {slot} holds a foreign key"
-        assert self._size == sum(map(len, self._buckets)), "size differs from the buckets' contents"
+            if any(self._bucket_of(key) != slot for key in bucket):
+                raise InvariantViolation(f"bucket {slot} holds a foreign key")
+        if self._size != sum(map(len, self._buckets)):
+            raise InvariantViolation(f"{sum(map(len, self._buckets))} keys, counted as {self._size}")
 
 
 class _Values(ValuesView[V]):

@@ -102,6 +102,17 @@ def test_functions_stay_shallow() -> None:
     compare(found, DEEP, "nesting")
 
 
+def test_invariants_fail_as_what_they_are() -> None:
+    """A bare assert in `check_invariants` would be a failure of another kind, which nobody catches as a bug."""
+    asserting = [
+        name
+        for name, node in functions()
+        if name.endswith("::check_invariants") and not name.startswith("linearizability/checker/")
+        if any(isinstance(each, ast.Assert) for each in ast.walk(node))
+    ]
+    assert not asserting
+
+
 def test_functions_take_few_positional_parameters() -> None:
     found = {}
     for name, node in functions():

@@ -10,6 +10,7 @@ from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.broker.core.group.config import GroupConfig, MigrationPolicy
 from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions
+from raftlog.wire.errors import InvariantViolation
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
@@ -89,7 +90,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
                 host.forget_topics(deleted)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when hosts, shards and the memory counted contradict each other (tests, simulator)."""
+        """Raises InvariantViolation if hosts, shards and the memory counted contradict each other."""
         used = 0
         for host in self.hosts.values():
             host.check_invariants()
@@ -97,7 +98,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             for group in host.shard.classic_groups():
                 used += sum(size_of(member.protocols) for member in group.members.values())
                 used += MEMBER_BYTES * len(group.pending_joins)
-        assert self._memory.used == used, f"members take {used} bytes, and {self._memory.used} are counted"
+        if self._memory.used != used:
+            raise InvariantViolation(f"members take {used} bytes, and {self._memory.used} are counted")
 
 
 def group_config(config: Mapping[str, Any]) -> GroupConfig:

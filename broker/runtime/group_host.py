@@ -44,7 +44,7 @@ from raftlog.broker.runtime.coordinator_host import (
 )
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import ProducerId
 from raftlog.wire.schema import Message
 
@@ -286,9 +286,11 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             yield
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when host and shard contradict each other (tests and simulator)."""
+        """Raises InvariantViolation if host and shard contradict each other."""
         self.shard.check_invariants()
         members = [member for group in self.shard.classic_groups() for member in group.members.values()]
         held = {ticket for m in members for ticket in (m.join_ticket, m.sync_ticket) if ticket is not None}
-        assert held <= self._unanswered.keys(), f"{self.name}: a member waits for an answer that nobody can give"
-        assert not held or self.is_loaded, f"{self.name}: members wait before it is loaded"
+        if not held <= self._unanswered.keys():
+            raise InvariantViolation(f"{self.name}: a member waits for an answer that nobody can give")
+        if held and not self.is_loaded:
+            raise InvariantViolation(f"{self.name}: members wait before it is loaded")

@@ -195,7 +195,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
             yield
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when hosts, shards and markers contradict each other (tests, simulator)."""
+        """Raises InvariantViolation if hosts, shards and markers contradict each other."""
         for host in self.hosts.values():
             host.shard.check_invariants()
         if self._markers is not None:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from operator import ne
 from typing import Generic, TypeVar
 
+from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import ProducerId
 
 K = TypeVar("K", bound=Hashable)
@@ -97,7 +98,9 @@ class PendingWrites(Generic[K, V]):
                 yield producer_id, key, value
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the tables contradict each other (tests and simulator)."""
+        """Raises InvariantViolation if the tables contradict each other."""
         pairs = {(key, producer_id) for key, writes in self._by_key.items() for producer_id in writes}
-        assert pairs == {(key, producer_id) for producer_id, keys in self._by_producer.items() for key in keys}
-        assert all(self._by_key.values()) and all(self._by_producer.values())
+        if pairs != {(key, producer_id) for producer_id, keys in self._by_producer.items() for key in keys}:
+            raise InvariantViolation("what is pending differs by key and by producer")
+        if not all(self._by_key.values()) or not all(self._by_producer.values()):
+            raise InvariantViolation("a key or a producer is kept for which nothing is pending")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
@@ -457,35 +457,33 @@ class ClassicGroup(Group):
         self.join_timer.cancel()
         self.sync_timer.cancel()
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError when the group contradicts itself (tests and simulator)."""
-        name = f"group {self.group_id} in {self.state.value}"
+    def promises(self) -> Iterator[tuple[str, bool]]:
+        """See Group."""
         members = self.members.values()
-        assert (self.state is GroupState.EMPTY) <= (not self.members), f"{name}: members"
-        assert self.awaiting_join_count == sum(m.join_ticket is not None for m in members), f"{name}: join count"
+        yield "members", self.state is not GroupState.EMPTY or not self.members
+        yield "join count", self.awaiting_join_count == sum(m.join_ticket is not None for m in members)
         if self.state is not GroupState.PREPARING_REBALANCE:
             static_only = all(m.is_static for m in members if m.join_ticket is not None)
-            assert static_only and (self.state is GroupState.STABLE or not self.awaiting_join_count), f"{name}: join"
+            yield "join", static_only and (self.state is GroupState.STABLE or not self.awaiting_join_count)
         if self.state is not GroupState.COMPLETING_REBALANCE:
-            assert all(m.sync_ticket is None for m in members), f"{name}: a forgotten SyncGroup"
-        assert self.pending_syncs.keys() <= self.members.keys(), f"{name}: pending syncs"
-        assert not self.pending_joins.keys() & self.members.keys(), f"{name}: pending joins"
-        assert (self.leader in self.members) if self.members else self.leader is None, f"{name}: leader"
-        assert self.static_members == {
-            m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
-        }, f"{name}: static members"
-        assert self.protocol_support == Counter(p for m in members for p, _ in m.protocols), f"{name}: protocols"
+            yield "a forgotten SyncGroup", all(m.sync_ticket is None for m in members)
+        yield "pending syncs", self.pending_syncs.keys() <= self.members.keys()
+        yield "pending joins", not self.pending_joins.keys() & self.members.keys()
+        yield "leader", (self.leader in self.members) if self.members else self.leader is None
+        static_members = {m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None}
+        yield "static members", self.static_members == static_members
+        yield "protocols", self.protocol_support == Counter(p for m in members for p, _ in m.protocols)
         if self.members:
-            assert self.protocol_type, f"{name}: no protocol type"
-            assert len(self.members) in self.protocol_support.values(), f"{name}: no common protocol"
+            yield "no protocol type", bool(self.protocol_type)
+            yield "no common protocol", len(self.members) in self.protocol_support.values()
         if self.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            assert self.members and self.protocol is not None, f"{name}: no protocol"
+            yield "no protocol", bool(self.members) and self.protocol is not None
         if self.state is GroupState.STABLE and not self.awaiting_join_count:
-            self._check_stored(name)
+            yield "what is stored differs", self._is_stored()
 
-    def _check_stored(self, name: str) -> None:
+    def _is_stored(self) -> bool:
         stored = self.stored
-        assert stored is not None and stored.generation == self.generation, f"{name}: not stored"
-        assert {m.member_id: m.assignment for m in stored.members} == {
-            m.member_id: m.assignment for m in self.members.values()
-        }, f"{name}: assignments differ from what is stored"
+        if stored is None or stored.generation != self.generation:
+            return False
+        assigned = {m.member_id: m.assignment for m in self.members.values()}
+        return {m.member_id: m.assignment for m in stored.members} == assigned

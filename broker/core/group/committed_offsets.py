@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from raftlog.broker.core.coordinator.pending_writes import PendingWrites
 from raftlog.broker.core.group.records import CommittedOffset
+from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import ProducerId
 
 _NONE: Mapping[int, CommittedOffset] = {}
@@ -105,6 +106,7 @@ class CommittedOffsets:
     __hash__ = None  # type: ignore[assignment]
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when it contradicts itself (tests and simulator)."""
-        assert all(self.by_topic.values()), "a topic without offsets"
+        """Raises InvariantViolation if it contradicts itself."""
+        if not all(self.by_topic.values()):
+            raise InvariantViolation("a topic without offsets")
         self.pending.check_invariants()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple
 
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 
 class Committer(NamedTuple):
@@ -116,6 +116,12 @@ class Group(ABC):
     def removals(self) -> list[CoordinatorRecord]:
         """The records that remove the group, without those for its offsets."""
 
-    @abstractmethod
     def check_invariants(self) -> None:
-        """Raise AssertionError when the group contradicts itself (tests and simulator)."""
+        """Raises InvariantViolation if the group contradicts itself."""
+        for what, holds in self.promises():
+            if not holds:
+                raise InvariantViolation(f"group {self.group_id} in {self.state_name}: {what}")
+
+    @abstractmethod
+    def promises(self) -> Iterator[tuple[str, bool]]:
+        """What holds of the parts of the group at any time, and whether it does."""

@@ -290,28 +290,37 @@ class GroupCoordinatorShard:
                 self.timers.set(timers.rebalance, deadline_ms)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the shard contradicts itself (tests and simulator)."""
+        """Raises InvariantViolation if the shard contradicts itself."""
         for group_id, group in self.groups.items():
-            assert group.group_id == group_id
+            if group.group_id != group_id:
+                raise InvariantViolation(f"group {group.group_id} under {group_id}")
             group.offsets.check_invariants()
             group.check_invariants()
             for producer_id in group.offsets.pending.producers():
-                assert group_id in self._transactions.get(producer_id, ()), f"{group_id}: {producer_id} never ends"
-        topics = {topic: None for group in self.consumer_groups() for topic in group.topic_subscribers}
-        assert self.subscribers == {
-            topic: {group.group_id: None for group in self.consumer_groups() if topic in group.topic_subscribers}
-            for topic in topics
-        }, "topics that consumer groups consume"
+                if group_id not in self._transactions.get(producer_id, ()):
+                    raise InvariantViolation(f"group {group_id}: the transaction of {producer_id} never ends")
+        subscribers: dict[str, dict[str, None]] = {}
         for consumer_group in self.consumer_groups():
+            for topic in consumer_group.topic_subscribers:
+                subscribers.setdefault(topic, {})[consumer_group.group_id] = None
             for member_id in consumer_group.members:
                 timers = self.timers_of_members.get((consumer_group.group_id, member_id))
-                name = f"group {consumer_group.group_id}"
-                assert timers is not None and timers.session.is_set, f"{name}: {member_id} never expires"
-        for group in self.classic_groups():
-            group_id = group.group_id
-            for member in group.members.values():
-                assert member.session.is_set or member.is_waiting, f"group {group_id}: {member} never expires"
-            joining = group.state is GroupState.PREPARING_REBALANCE
-            assert group.join_timer.is_set == joining, f"group {group_id}: join timer in {group.state.value}"
-            assert group.sync_timer.is_set == bool(group.pending_syncs), f"group {group_id}: sync timer"
-            assert all(timer.is_set for timer in group.pending_joins.values()), f"group {group_id}: pending joins"
+                if timers is None or not timers.session.is_set:
+                    raise InvariantViolation(f"group {consumer_group.group_id}: {member_id} never expires")
+        if self.subscribers != subscribers:
+            raise InvariantViolation(f"consumer groups consume {subscribers}, known are {self.subscribers}")
+        for classic_group in self.classic_groups():
+            self._check_timers(classic_group)
+
+    @staticmethod
+    def _check_timers(group: ClassicGroup) -> None:
+        joining = group.state is GroupState.PREPARING_REBALANCE
+        wrong = {
+            "a member never expires": any(not m.session.is_set and not m.is_waiting for m in group.members.values()),
+            "join timer": group.join_timer.is_set != joining,
+            "sync timer": group.sync_timer.is_set != bool(group.pending_syncs),
+            "a pending join never expires": not all(timer.is_set for timer in group.pending_joins.values()),
+        }
+        for what, is_so in wrong.items():
+            if is_so:
+                raise InvariantViolation(f"group {group.group_id} in {group.state.value}: {what}")

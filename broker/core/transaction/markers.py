@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import NEVER
 from raftlog.broker.core.transaction.state import TopicPartition
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import BrokerId, ProducerEpoch, ProducerId
 
 MARKERS_PER_REQUEST_MAX = 100
@@ -276,8 +276,9 @@ class MarkerQueues:
         return None if transaction is None else transaction.remaining
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when a marker is lost or in two places (tests and simulator)."""
-        assert set(self._by_id.values()) == set(self._transactions)
+        """Raises InvariantViolation if a marker is lost or in two places."""
+        if set(self._by_id.values()) != set(self._transactions):
+            raise InvariantViolation("transactions by id are not those that lack markers")
         places = [
             (transaction, partition)
             for queue in self._queued.values()
@@ -285,13 +286,19 @@ class MarkerQueues:
             for partition in partitions
         ]
         places += [(transaction, partition) for _, _, transaction, partition in self._retries]
-        assert all(len(requests) <= REQUESTS_PER_BROKER_MAX for requests in self._outstanding.values())
-        for request in (request for requests in self._outstanding.values() for request in requests):
-            markers = [(transaction, partition) for transaction, ps in request.sent for partition in ps]
-            assert len(markers) <= MARKERS_PER_REQUEST_MAX, f"to broker {request.broker}"
-            places += [marker for marker in markers if marker[0] in self._transactions]
-        assert len(set(places)) == len(places), "a marker is in two places"
+        for broker, requests in self._outstanding.items():
+            if len(requests) > REQUESTS_PER_BROKER_MAX:
+                raise InvariantViolation(f"{len(requests)} requests to broker {broker} are outstanding")
+            for request in requests:
+                markers = [(transaction, partition) for transaction, ps in request.sent for partition in ps]
+                if len(markers) > MARKERS_PER_REQUEST_MAX:
+                    raise InvariantViolation(f"{len(markers)} markers in one request to broker {broker}")
+                places += [marker for marker in markers if marker[0] in self._transactions]
+        if len(set(places)) != len(places):
+            raise InvariantViolation("a marker is in two places")
         expected = {
             (transaction, partition) for transaction in self._transactions for partition in transaction.remaining
         }
-        assert set(places) == expected, f"markers {set(places) ^ expected} are lost, or not wanted"
+        if set(places) != expected:
+            wrong = [(transaction.transactional_id, partition) for transaction, partition in set(places) ^ expected]
+            raise InvariantViolation(f"markers {wrong} are lost, or not wanted")

@@ -10,6 +10,7 @@ from raftlog.broker.core.transaction.state import (
     TransactionState,
     check_transition,
 )
+from raftlog.wire.errors import InvariantViolation
 
 
 class TransactionCoordinatorShard:
@@ -59,11 +60,15 @@ class TransactionCoordinatorShard:
             self.ending.pop(transactional_id, None)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the shard contradicts itself (tests and simulator)."""
+        """Raises InvariantViolation if the shard contradicts itself."""
         for name, value in self.transactions.items():
-            assert (name in self.ongoing) is (value.state is TransactionState.ONGOING), f"{name}: {value}"
-            assert (name in self.ending) is (value.state in IS_ENDING), f"{name}: {value}"
-            assert value.producer_id >= 0 and value.producer_epoch >= 0, f"{name}: {value}"
-            assert not value.partitions or value.state not in HAS_ENDED, f"{name} has partitions: {value}"
-            assert value.timeout_ms > 0, f"{name}: {value}"
-        assert self.ongoing.keys() <= self.transactions.keys() and self.ending.keys() <= self.transactions.keys()
+            listed = (name in self.ongoing, name in self.ending)
+            if listed != (value.state is TransactionState.ONGOING, value.state in IS_ENDING):
+                raise InvariantViolation(f"{name} is listed as (ongoing, ending) {listed}: {value}")
+            if value.producer_id < 0 or value.producer_epoch < 0 or value.timeout_ms <= 0:
+                raise InvariantViolation(f"{name} has no producer id, epoch or time-out: {value}")
+            if value.partitions and value.state in HAS_ENDED:
+                raise InvariantViolation(f"{name} has ended, and has partitions: {value}")
+        unknown = (self.ongoing.keys() | self.ending.keys()) - self.transactions.keys()
+        if unknown:
+            raise InvariantViolation(f"{unknown} are listed, and not known")

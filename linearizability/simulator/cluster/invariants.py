@@ -110,8 +110,8 @@ class ClusterInvariants:
         if broker._groups is not None:
             try:
                 broker._groups.check_invariants()
-            except AssertionError as error:
-                self._fail("groups", f"broker {loop.node}: {error}")
+            except InvariantViolation as violation:
+                self._fail("groups", f"broker {loop.node}: {violation}")
 
     def died(self, node: int, power: bool) -> None:
         """A broker is no more; what its host wrote stays, unless the power went."""
@@ -143,8 +143,8 @@ class ClusterInvariants:
             try:
                 image.check_invariants()
                 image.check_decisions()
-            except AssertionError as error:
-                self._fail("metadata", str(error))
+            except InvariantViolation as violation:
+                self._fail("metadata", str(violation))
         for topic in image.topics.values():
             for state in topic.partitions:
                 key = (topic.name, state.partition_id, topic.topic_id)

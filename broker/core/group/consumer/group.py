@@ -359,27 +359,27 @@ class ConsumerGroup(Group):
 
     # --- checks
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError when the group contradicts itself (tests and simulator)."""
-        name = f"group {self.group_id} in {self.state.value}"
+    def promises(self) -> Iterator[tuple[str, bool]]:
+        """See Group."""
         members = self.members.values()
         owners: dict[bytes, dict[int, str]] = {}
-        for topic_id, partition, member_id in self._ownerships():
-            before = owners.setdefault(topic_id, {}).setdefault(partition, member_id)
-            assert before == member_id, f"{name}: {before} and {member_id} have partition {partition}"
+        twice = [
+            (partition, member_id)
+            for topic_id, partition, member_id in self._ownerships()
+            if owners.setdefault(topic_id, {}).setdefault(partition, member_id) != member_id
+        ]
+        yield f"others have these, too: {twice}", not twice
         ahead = [member.member_id for member in members if member.epoch > max(self.target_epoch.epoch, 0)]
-        assert not ahead, f"{name}: {ahead} are ahead of the target"
-        assert self.owners == owners, f"{name}: owners"
-        assert self.target_epoch.epoch <= self.epoch.epoch, f"{name}: the target is ahead of the group"
-        assert self.static_members == {
-            member.instance_id: member.member_id for member in members if member.instance_id is not None
-        }, f"{name}: static members"
-        self._check_counts(name)
-        if self.epoch.epoch > self.target_epoch.epoch:
-            # Of a target that went into the log in several batches, some may be missing yet.
-            return
-        wanted = [(t, p) for target in self.target.values() for t, partitions in target.items() for p in partitions]
-        assert len(wanted) == len(set(wanted)), f"{name}: a partition is meant for two"
+        yield f"{ahead} are ahead of the target", not ahead
+        yield "owners", self.owners == owners
+        yield "the target is ahead of the group", self.target_epoch.epoch <= self.epoch.epoch
+        static_members = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
+        yield "static members", self.static_members == static_members
+        yield from self._counts()
+        # Of a target that went into the log in several batches, some may be missing yet.
+        if self.epoch.epoch <= self.target_epoch.epoch:
+            wanted = [(t, p) for target in self.target.values() for t, partitions in target.items() for p in partitions]
+            yield "a partition is meant for two", len(wanted) == len(set(wanted))
 
     def _ownerships(self) -> Iterator[tuple[bytes, int, str]]:
         for member in self.members.values():
@@ -387,16 +387,17 @@ class ConsumerGroup(Group):
                 for topic_id, partitions in owned.items():
                     yield from ((topic_id, partition, member.member_id) for partition in partitions)
 
-    def _check_counts(self, name: str) -> None:
+    def _counts(self) -> Iterator[tuple[str, bool]]:
         subscriptions = [member.subscription for member in self.members.values()]
         topics = Counter(topic for subscription in subscriptions for topic in subscription.topics)
         topics.update(topic for resolved in self.resolved.values() for topic in resolved.topics)
-        assert self.topic_subscribers == topics, f"{name}: topics"
-        assert self.regex_subscribers == Counter(s.regex for s in subscriptions if s.regex), f"{name}: patterns"
-        assert self.assignor_votes == Counter(s.assignor for s in subscriptions if s.assignor is not None)
+        yield "topics", self.topic_subscribers == topics
+        yield "patterns", self.regex_subscribers == Counter(s.regex for s in subscriptions if s.regex)
+        votes = Counter(s.assignor for s in subscriptions if s.assignor is not None)
+        yield "votes for assignors", self.assignor_votes == votes
         classic = [s.classic for s in subscriptions if s.classic is not None]
-        assert self.classic_members_count == len(classic), f"{name}: classic members"
-        assert self.classic_protocols == Counter(p for c in classic for p in dict(c.protocols)), f"{name}: protocols"
+        yield "classic members", self.classic_members_count == len(classic)
+        yield "protocols", self.classic_protocols == Counter(p for c in classic for p in dict(c.protocols))
 
 
 def size_of_member(subscription: Subscription) -> int:
