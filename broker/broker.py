@@ -82,12 +82,14 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
         self.membership: Membership | None = None
+        self.has_logs = False
+        """Whether `logs`, `partitions` and `fetches` are there."""
+        self.groups: GroupCoordinator | None = None
+        self.transactions: TransactionCoordinator | None = None
+        """Like `groups`, once clients are served."""
         self._shared_values: object = None
         self._shared_config = LogConfig()
-        self._has_logs = False
         self._background: asyncio.Task[None] | None = None
-        self._groups: GroupCoordinator | None = None
-        self._transactions: TransactionCoordinator | None = None
         self._timers = TimerWheel(self.loop)
         self._requests = BrokerRequests(self.loop, self._timers, config.node_id, self._address_of)
         self._verifier = TransactionVerifier(self.loop, self._requests, lambda: self.controller.image)
@@ -124,7 +126,7 @@ class Broker:
             raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
         self._warn_of_another_min_isr()
         self._build()
-        self._has_logs = True
+        self.has_logs = True
         self.logs.start(self._place_of)
         self.logs.on_last_directory_failed = self._last_directory_failed
         assert self._room is not None
@@ -276,7 +278,7 @@ class Broker:
             self._reports.begin()
 
     def _serve(self) -> None:
-        self._groups = GroupCoordinator(
+        self.groups = GroupCoordinator(
             self.config,
             metadata=self.controller,
             partitions=self.partitions,
@@ -284,7 +286,7 @@ class Broker:
             loop=self.loop,
             timers=self._timers,
         )
-        self._transactions = TransactionCoordinator(
+        self.transactions = TransactionCoordinator(
             self.config,
             metadata=self.controller,
             partitions=self.partitions,
@@ -304,8 +306,8 @@ class Broker:
             logs=self.logs,
             partitions=self.partitions,
             fetches=self.fetches,
-            groups=self._groups,
-            transactions=self._transactions,
+            groups=self.groups,
+            transactions=self.transactions,
             timers=self._timers,
             requests=self._requests,
             lags=GroupLags(
@@ -319,8 +321,8 @@ class Broker:
         self._requests.serve_here = dispatcher.serve_here
         self.listeners.open(dispatcher.dispatch, self.fail)
         self.controller.subscribe(self._requests.publish)
-        self._groups.start()
-        self._transactions.start()
+        self.groups.start()
+        self.transactions.start()
         tasks = ScheduledTasks(self.logs)
         self._background = self.loop.create_task(tasks.run())
         if self._monitoring is not None:
@@ -361,6 +363,17 @@ class Broker:
         self.failure = error
         self.stopping.set()
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what a part promises does not hold (tests and simulator)."""
+        if self.has_logs:
+            self.partitions.check_invariants()
+            self.fetches.check_invariants()
+        self.listeners.check_invariants()
+        if self.groups is not None:
+            self.groups.check_invariants()
+        if self.transactions is not None:
+            self.transactions.check_invariants()
+
     # -- stopping ----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
@@ -374,10 +387,10 @@ class Broker:
         if self.membership is not None:
             await self.membership.leave()
         self.listeners.stop_accepting()
-        if self._transactions is not None:
-            self._transactions.stop()
-        if self._groups is not None:
-            self._groups.stop()
+        if self.transactions is not None:
+            self.transactions.stop()
+        if self.groups is not None:
+            self.groups.stop()
             self.fetches.answer_all()
         self._requests.close()
         await self.listeners.drain(DRAIN_SECONDS_MAX)
@@ -389,7 +402,7 @@ class Broker:
         if self._background is not None:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
-        if self._has_logs:
+        if self.has_logs:
             await self.logs.close()
         await self.controller.close()
         if self._room is not None:

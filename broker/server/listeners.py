@@ -56,6 +56,9 @@ class Listeners(Protocol):
     def close(self) -> None:
         """Close all connections."""
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what they promise does not hold."""
+
 
 class KafkaListeners:
     """The listeners of `listeners`, on sockets."""
@@ -107,6 +110,10 @@ class KafkaListeners:
     def close(self) -> None:
         """See Listeners."""
         self._server.close()
+
+    def check_invariants(self) -> None:
+        """See Listeners. Connections look after themselves."""
+        self._server.memory.check_invariants()
 
 
 def _limits(config: Mapping[str, Any]) -> ServerLimits:

@@ -5,11 +5,9 @@ Checked after each turn of a broker's loop, and only where that broker's metadat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from raftlog.broker.broker import Broker
-from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC
-from raftlog.broker.core.transaction.state import TransactionMetadata
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.store.partition_log import PartitionLog
@@ -22,18 +20,15 @@ from raftlog.linearizability.simulator.cluster.replica_contents import (
     first_from,
     raw_batches_of,
     records_of,
-    values_of,
 )
+from raftlog.linearizability.simulator.cluster.state import ClusterState, Key
 from raftlog.linearizability.simulator.machine.loop import SimulatedLoop
 from raftlog.linearizability.simulator.machine.world import World
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, PartitionState
-from raftlog.wire.batch import BatchHeader, decode_batch
+from raftlog.wire.batch import decode_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-
-Key = tuple[str, int, bytes]
-"""Topic, partition and topic id: a topic that was made again under its name is another one."""
 
 
 class _Seen:
@@ -52,27 +47,21 @@ class _Seen:
         self.leads = -1
 
 
-class ClusterInvariants:
-    """All brokers of one cluster.
+class ClusterInvariants(ClusterState):
+    """What is looked at after each turn of a broker.
 
-    `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
-    replica's log ends, also of those that are down; None when its host lost power since. `tainted`: who may have lost
-    what it had, until it is in sync everywhere; `had`: where their logs ended before; `held`: those of them whose disk
-    is still as bad. `min_isr`: of topics where it is not 2. `compacts`: whether compacted topics are compacted.
+    `ends`: where each replica's log ends, also of those that are down; None when its host lost power since. `had`:
+    where the logs of those ended before that may have lost something. `min_isr`: of topics where it is not 2.
+    `compacts`: whether compacted topics are compacted.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
-        self.world = world
-        self.nodes = nodes
-        self.committed: dict[Key, list[Batch]] = {}
+        super().__init__(world, nodes)
         self.ends: dict[tuple[int, Key], int | None] = {}
         self.states: dict[tuple[Key, int], PartitionState] = {}
         self.leaders: dict[tuple[Key, int], int] = {}
-        self.newest: dict[Key, PartitionState] = {}
         self.deleted: set[Key] = set()
-        self.tainted: dict[int, bool] = {}
         self.had: dict[tuple[int, Key], int] = {}
-        self.held: set[int] = set()
         self.min_isr: dict[str, int] = {}
         self.elections = 0
         self.compacts = False
@@ -99,19 +88,12 @@ class ClusterInvariants:
             self._watched[loop.node] = controller
             # Each change by itself: a node may follow several in one turn.
             controller.subscribe(lambda _, image: self._look_at_image(image))
-        if broker._has_logs:
-            try:
-                for partition in broker.partitions.open_partitions():
-                    self._look_at_replica(loop.node, broker, partition)
-                broker.partitions.check_invariants()
-                broker.fetches.check_invariants()
-            except InvariantViolation as violation:
-                self._fail("broker", f"{loop.node}: {violation}")
-        if broker._groups is not None:
-            try:
-                broker._groups.check_invariants()
-            except InvariantViolation as violation:
-                self._fail("groups", f"broker {loop.node}: {violation}")
+        try:
+            for partition in broker.partitions.open_partitions() if broker.has_logs else ():
+                self._look_at_replica(loop.node, partition)
+            broker.check_invariants()
+        except InvariantViolation as violation:
+            self._fail("broker", f"{loop.node}: {violation}")
 
     def died(self, node: int, power: bool) -> None:
         """A broker is no more; what its host wrote stays, unless the power went."""
@@ -191,7 +173,7 @@ class ClusterInvariants:
 
     # Replicas --------------------------------------------------------------------------------------------------
 
-    def _look_at_replica(self, node: int, broker: Broker, partition: Partition) -> None:
+    def _look_at_replica(self, node: int, partition: Partition) -> None:
         log = partition.log
         if log.offline_reason is not None or not log.is_open:
             return
@@ -332,76 +314,12 @@ class ClusterInvariants:
         there = known[position] if position < len(known) else None
         return None if there == batch else f"{batch} where {there} was committed"
 
-    def committed_end(self, key: Key) -> int:
-        """Where the committed part of a partition ends."""
-        known = self.committed.get(key)
-        return known[-1].end_offset if known else 0
-
-    # What the run asks -----------------------------------------------------------------------------------------------
+    # At the end ------------------------------------------------------------------------------------------------------
 
     def hold(self, node: int) -> None:
         """A disk of the node is bad from now on."""
         self._taint(node)
         self.held.add(node)
-
-    def _brokers(self) -> Iterator[tuple[int, Broker]]:
-        for node in self.nodes:
-            machine = self.world.machines[node]
-            broker = machine.parts.get("broker") if machine.running else None
-            if broker is not None:
-                yield node, broker
-
-    def leader_of(self, broker: Broker, topic: str, index: int) -> int:
-        """Who leads as this broker knows it, or -1."""
-        image = broker.controller.image.topics.get(topic)
-        return image.partitions[index].leader if image is not None else NO_LEADER
-
-    def may_lose_power(self, node: int) -> bool:
-        """Whether nobody else lost power without having caught up since, or is about to lose it."""
-        for other in list(self.tainted):
-            if self.is_whole(other):
-                del self.tainted[other]
-        armed = any(self.world.machines[other].disk.countdown is not None for other in self.nodes if other != node)
-        return not armed and all(other == node for other in self.tainted)
-
-    def is_whole(self, node: int) -> bool:
-        """Whether it serves, and is in sync everywhere."""
-        machine = self.world.machines[node]
-        return (
-            node not in self.held
-            and machine.running
-            and bool(machine.parts.get("serving"))
-            and all(node in state.isr for state in self.newest.values() if node in state.replicas)
-        )
-
-    def _replicas(self, key: Key) -> dict[int, Partition]:
-        return {
-            node: partition
-            for node, broker in self._brokers()
-            if broker._has_logs
-            for partition in broker.partitions.open_partitions()
-            if (partition.topic, partition.index, partition.topic_id) == key
-        }
-
-    def all_in_sync(self) -> bool:
-        """Whether every partition has a leader and all its replicas in its ISR."""
-        return bool(self.newest) and all(
-            state.leader != NO_LEADER and set(state.isr) == set(state.replicas) for state in self.newest.values()
-        )
-
-    def all_equal(self) -> bool:
-        """Whether all replicas end at one offset, and know that it is committed."""
-        for key, state in self.newest.items():
-            replicas = self._replicas(key)
-            if set(replicas) != set(state.replicas):
-                return False
-            ends = {(p.log.log_end_offset, p.log.high_watermark) for p in replicas.values()}
-            if len(ends) != 1 or any(end != high for end, high in ends):
-                return False
-            # What was deleted where a follower's leader is, is deleted there too.
-            if min(p.log.log_start_offset for p in replicas.values()) < replicas[state.leader].log.log_start_offset:
-                return False
-        return True
 
     def compare_logs(self) -> None:
         """Raises Violation unless all replicas hold the same bytes, from where the last of them begins.
@@ -409,7 +327,7 @@ class ClusterInvariants:
         Of compacted logs: unless each has what it must.
         """
         for key in self.newest:
-            replicas = self._replicas(key)
+            replicas = self.replicas_of(key)
             logs = [partition.log for partition in replicas.values()]
             if any(self._is_compacted(log) for log in logs):
                 self._judge_compacted(key, replicas)
@@ -431,70 +349,3 @@ class ClusterInvariants:
         for node, partition in replicas.items():
             if (wrong := self._compaction(node, key, partition)) is not None:
                 raise Violation("compaction", f"{key}: on {node} {wrong}")
-
-    def key_of(self, topic: str, index: int) -> Key:
-        """The partition, as it is in the newest metadata."""
-        return next(key for key in self.newest if key[:2] == (topic, index))
-
-    def lives(self) -> dict[int, int]:
-        """Which start of its process each running broker is in."""
-        return {node: self.world.machines[node].incarnation for node, _ in self._brokers()}
-
-    def starts_of(self, key: Key) -> dict[int, int]:
-        """Where the log of each replica that runs begins."""
-        return {node: partition.log.log_start_offset for node, partition in self._replicas(key).items()}
-
-    def records_left(self, topic: str, index: int) -> int:
-        """How many records the leader has."""
-        key = self.key_of(topic, index)
-        partition = self._replicas(key)[self.newest[key].leader]
-        return len(records_of(partition, partition.log.log_start_offset, partition.log.log_end_offset))
-
-    def batches(self, topic: str, index: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """What the leader has, from the start."""
-        key = self.key_of(topic, index)
-        partition = self._replicas(key)[self.newest[key].leader]
-        return raw_batches_of(partition, partition.log.log_start_offset, partition.log.log_end_offset)
-
-    def leadership(self, topic: str, index: int) -> tuple[int, int] | None:
-        """Leader and leader epoch in the newest metadata."""
-        for key, state in self.newest.items():
-            if key[:2] == (topic, index):
-                return state.leader, state.leader_epoch
-        return None
-
-    def coordinated(self, transactional_id: str) -> Iterator[TransactionMetadata]:
-        """What the coordinator of the id has of it: the broker that leads in the newest metadata, if it runs."""
-        for node, broker in self._brokers():
-            for index, host in broker._transactions.hosts.items() if broker._transactions is not None else ():
-                leads = self.leadership(TRANSACTION_TOPIC, index)
-                known = host.shard.transactions.get(transactional_id)
-                if known is not None and leads is not None and leads[0] == node:
-                    yield known
-
-    def end_of(self, topic: str, index: int) -> int:
-        """Where the leader's log ends; -1 while there is none."""
-        key = self.key_of(topic, index)
-        partition = self._replicas(key).get(self.newest[key].leader)
-        return -1 if partition is None else partition.log.log_end_offset
-
-    def strays(self) -> Iterator[tuple[int, str, int]]:
-        """Node, topic and partition of each log that the metadata do not know, or not there."""
-        for node, broker in self._brokers():
-            image = broker.controller.image
-            for log in broker.partitions._logs if broker._has_logs else ():
-                topic = image.topics.get(log.topic)
-                state = image.partition(log.topic, log.index)
-                if (
-                    topic is None
-                    or state is None
-                    or node not in state.replicas
-                    or log.topic_id not in (None, topic.topic_id)
-                ):
-                    yield node, log.topic, log.index
-
-    def values(self, topic: str, index: int) -> tuple[int, tuple[int, ...]]:
-        """What the partition holds in the end, and from which offset on."""
-        key = self.key_of(topic, index)
-        log = self._replicas(key)[self.newest[key].leader].log
-        return log.log_start_offset, values_of(log)

@@ -62,6 +62,7 @@ class SimulatedListeners:
         self._machine = machine
         self._address = (machine.host, KAFKA_PORT)
         self._server: SimulatedServer | None = None
+        self._memory = ReceiveMemory(machine.loop.call_soon, machine.loop.call_later, machine.loop.time)
         self._transports: list[SimulatedTransport] = []
 
     def bind(self) -> list[tuple[str, str, int]]:
@@ -72,8 +73,7 @@ class SimulatedListeners:
         """See Listeners."""
         machine = self._machine
         machine.parts["open"] = True
-        memory = ReceiveMemory(machine.loop.call_soon, machine.loop.call_later, machine.loop.time)
-        side = ServerSide(dispatch, memory, machine.loop.time, FRAME_BYTES_MAX)
+        side = ServerSide(dispatch, self._memory, machine.loop.time, FRAME_BYTES_MAX)
 
         def accept() -> SimulatedTransport:
             made = SimulatedTransport(side, machine, self._address)
@@ -111,6 +111,10 @@ class SimulatedListeners:
     def close(self) -> None:
         """See Listeners."""
         self.disconnect_all("the broker stops")
+
+    def check_invariants(self) -> None:
+        """See Listeners. Connections are looked at with each event (`kafka_port.py`)."""
+        self._memory.check_invariants()
 
 
 def described(machine: Machine) -> str:
