@@ -360,8 +360,13 @@ class Partition:
         """Raises InvariantViolation if what the class promises does not hold."""
         log = self.log
         if self.read_error is _NONE and log.is_open:
-            marks = log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
-            if list(marks) != sorted(marks):
+            start, stable, high, end = marks = (
+                log.log_start_offset,
+                log.last_stable_offset,
+                log.high_watermark,
+                log.log_end_offset,
+            )
+            if not start <= stable <= high <= end:
                 raise InvariantViolation(f"{self!r}: log start, stable, committed and end are {marks}")
         if self.leadership is not None and self.error is not _NONE:
             raise InvariantViolation(f"{self!r} has followers and does not lead: {self.error.name}")

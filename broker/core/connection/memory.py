@@ -221,22 +221,26 @@ class ReceiveMemory:
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation."""
-        spare = sum(capacity * len(buffers) for capacity, buffers in self._spare.items())
+        spare = sum([capacity * len(buffers) for capacity, buffers in self._spare.items()])
         if spare != self._spare_bytes or not 0 <= spare <= SPARE_BUFFER_BYTES_MAX:
             raise InvariantViolation(f"{spare} bytes lie spare, counted {self._spare_bytes}")
         sizes = [share.size for share in self._shares.values()]
-        small = sum(size for size in sizes if size <= SMALL_REQUEST_BYTES)
+        small = sum([size for size in sizes if size <= SMALL_REQUEST_BYTES])
         if (sum(sizes), small) != (self.given_out_bytes, self._small_bytes):
             raise InvariantViolation(f"{sum(sizes)} bytes are given out, counted {self.given_out_bytes}")
         if self.given_out_bytes > self.bytes_max and len(sizes) > 1:
             raise InvariantViolation(f"{self.given_out_bytes} bytes are given out, above {self.bytes_max}")
+        if self._waits:
+            self._check_waits()
+        if bool(self._waits) != (self.offered is not self.shared) or (self._waits and not self._is_looking):
+            raise InvariantViolation(f"{len(self._waits)} wait for memory, and nobody looks")
+
+    def _check_waits(self) -> None:
         if self._waits.keys() & self._shares.keys():
             raise InvariantViolation("somebody waits for memory that it has")
         for waiting in (self._head(True), self._head(False)):
             if waiting and self._fits(waiting[0][2]):
                 raise InvariantViolation(f"{waiting[0][2]} bytes are waited for, and there")
-        if bool(self._waits) != (self.offered is not self.shared) or (self._waits and not self._is_looking):
-            raise InvariantViolation(f"{len(self._waits)} wait for memory, and nobody looks")
 
 
 _PAGE: Final = 4096

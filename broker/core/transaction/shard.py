@@ -12,6 +12,9 @@ from raftlog.broker.core.transaction.state import (
 )
 from raftlog.wire.errors import InvariantViolation
 
+# Looked for by identity: to hash the member of an enum is a call.
+_ENDING = tuple(IS_ENDING)
+
 
 class TransactionCoordinatorShard:
     """Transactional ids and what is known of them.
@@ -63,7 +66,7 @@ class TransactionCoordinatorShard:
         """Raises InvariantViolation if the shard contradicts itself."""
         for name, value in self.transactions.items():
             listed = (name in self.ongoing, name in self.ending)
-            if listed != (value.state is TransactionState.ONGOING, value.state in IS_ENDING):
+            if listed != (value.state is TransactionState.ONGOING, value.state in _ENDING):
                 raise InvariantViolation(f"{name} is listed as (ongoing, ending) {listed}: {value}")
             if value.producer_id < 0 or value.producer_epoch < 0 or value.timeout_ms <= 0:
                 raise InvariantViolation(f"{name} has no producer id, epoch or time-out: {value}")

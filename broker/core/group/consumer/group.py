@@ -368,9 +368,9 @@ class ConsumerGroup(Group):
             for topic_id, partition, member_id in self._ownerships()
             if owners.setdefault(topic_id, {}).setdefault(partition, member_id) != member_id
         ]
-        yield f"others have these, too: {twice}", not twice
+        yield (f"others have these, too: {twice}" if twice else "owners"), not twice
         ahead = [member.member_id for member in members if member.epoch > max(self.target_epoch.epoch, 0)]
-        yield f"{ahead} are ahead of the target", not ahead
+        yield (f"{ahead} are ahead of the target" if ahead else "epochs"), not ahead
         yield "owners", self.owners == owners
         yield "the target is ahead of the group", self.target_epoch.epoch <= self.epoch.epoch
         static_members = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
