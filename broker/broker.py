@@ -369,6 +369,7 @@ class Broker:
             self.partitions.check_invariants()
             self.fetches.check_invariants()
         self.listeners.check_invariants()
+        self._timers.check_invariants()
         if self.groups is not None:
             self.groups.check_invariants()
         if self.transactions is not None:

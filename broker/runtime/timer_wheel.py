@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 # A long poll may end this much later than asked for; Kafka's own purgatory wheel ticks every 1 ms, and clients add
 # the network's time anyway.
@@ -122,6 +122,13 @@ class TimerWheel:
                 if item in bucket:
                     del bucket[item]
                     item.expire()
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if items have no tick in which they would expire."""
+        if len(set(self._due)) != len(self._due) or not self._buckets.keys() >= set(self._due):
+            raise InvariantViolation(f"the ticks {list(self._due)} have come, of {list(self._buckets)}")
+        if self._filling and self._buckets.get(self._filling_tick) is not self._filling:
+            raise InvariantViolation(f"{len(self._filling)} items wait for tick {self._filling_tick}, which has gone")
 
 
 class TimedWait:

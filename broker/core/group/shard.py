@@ -27,7 +27,7 @@ from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, MemoryBudget
 from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, TopicOffsets
 from raftlog.broker.core.group.state import GroupState
-from raftlog.broker.core.group.timers import MemberTimers, TimerQueue
+from raftlog.broker.core.group.timers import MemberTimers, Timer, TimerQueue
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import InvariantViolation
@@ -311,6 +311,15 @@ class GroupCoordinatorShard:
             raise InvariantViolation(f"consumer groups consume {subscribers}, known are {self.subscribers}")
         for classic_group in self.classic_groups():
             self._check_timers(classic_group)
+        self.timers.check_invariants(self._timers())
+
+    def _timers(self) -> Iterator[Timer]:
+        """All that may be set."""
+        for group in self.classic_groups():
+            yield from (group.join_timer, group.sync_timer, *group.pending_joins.values())
+            yield from (member.session for member in group.members.values())
+        for timers in self.timers_of_members.values():
+            yield from (timers.session, timers.rebalance, timers.join, timers.sync)
 
     @staticmethod
     def _check_timers(group: ClassicGroup) -> None:

@@ -7,11 +7,12 @@ whole shard has one entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from heapq import heappop, heappush
 
 from raftlog.broker.core.coordinator.shared import NEVER
+from raftlog.wire.errors import InvariantViolation
 
 
 class TimerKind(Enum):
@@ -126,3 +127,12 @@ class TimerQueue:
     def __len__(self) -> int:
         """Entries in the heap, left-over ones included."""
         return len(self._heap)
+
+    def check_invariants(self, timers: Iterable[Timer]) -> None:
+        """Raises InvariantViolation if one of these is set and not queued, or one that is queued would come late."""
+        queued = {timer for at_ms, _, timer in self._heap if timer.queued_ms == at_ms}
+        wrong = [timer for timer in queued if timer.queued_ms > timer.deadline_ms]
+        wrong += [timer for timer in timers if timer.deadline_ms != NEVER and timer not in queued]
+        for timer in wrong:
+            when = f"{timer.deadline_ms} and looked at {timer.queued_ms}"
+            raise InvariantViolation(f"{timer.kind.name} of {timer.group_id} {timer.member_id} is due {when}")

@@ -16,7 +16,7 @@ from raftlog.broker.runtime.timer_wheel import (
     TimedWait,
     TimerWheel,
 )
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from tests.broker.runtime.manual_loop import ManualLoop
 
 
@@ -52,7 +52,9 @@ def test_lazy_deadlines_end_together_and_at_most_a_fifth_late() -> None:
         loop.advance_to(loop.now + 0.013)
         due.append(loop.now + 0.5)
         timers.add_lazily(item, due[-1])
+        timers.check_invariants()
     loop.advance_to(110.0)
+    timers.check_invariants()
     moments = [item.expired_at for item in items if item.expired_at is not None]
     late = [moment - when for moment, when in zip(moments, due, strict=True)]
     assert all(0 <= seconds <= LAZY_TICKS * TICK_SECONDS + 1e-9 for seconds in late)
@@ -69,6 +71,7 @@ def test_many_that_are_due_together_leave_turns_to_others() -> None:
     loop.turn()
     for turns in (1, 2, 3):
         loop.turn()
+        timers.check_invariants()
         assert sum(item.expired_at is not None for item in items) == turns * EXPIRED_PER_TURN
 
 
@@ -82,6 +85,7 @@ def test_ticks_that_a_long_turn_has_passed_over_share_the_turns_after_it() -> No
     loop.turn()
     for turns in (1, 2, 3):
         loop.turn()
+        timers.check_invariants()
         assert sum(item.expired_at is not None for item in items) == turns * EXPIRED_PER_TURN
 
 
@@ -147,6 +151,15 @@ def test_all_of_one_kind_can_be_ended_at_once() -> None:
     timers.expire_all(Item)
     assert all(item.expired_at == 100.0 for item in items)
     loop.advance_to(110.0)
+
+
+def test_items_that_would_never_expire_are_noticed() -> None:
+    timers = TimerWheel(cast(asyncio.AbstractEventLoop, ManualLoop()))
+    tick = timers.add_lazily(Item(ManualLoop()), 100.5)
+    timers.check_invariants()
+    del timers._buckets[tick]
+    with pytest.raises(InvariantViolation, match="which has gone"):
+        timers.check_invariants()
 
 
 def test_a_timed_wait_ends_once_by_what_comes_first() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from raftlog.broker.core.group.timers import NEVER, Timer, TimerKind, TimerQueue
+from raftlog.wire.errors import InvariantViolation
 
 
 def timer(name: str = "") -> Timer:
@@ -51,6 +53,18 @@ def test_a_timer_set_during_expiry_to_a_time_that_has_come_expires_too() -> None
     assert expired == ["1", "2"]
 
 
+def test_a_timer_that_the_queue_does_not_know_of_is_noticed() -> None:
+    queue, one = TimerQueue(), timer("1")
+    one.deadline_ms = 10
+    queue.check_invariants([])
+    with pytest.raises(InvariantViolation, match="SESSION of group 1"):
+        queue.check_invariants([one])
+    queue.set(one, 20)
+    one.deadline_ms = 10
+    with pytest.raises(InvariantViolation, match="is due 10 and looked at 20"):
+        queue.check_invariants([])
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60)
 )
@@ -71,5 +85,6 @@ def test_the_queue_agrees_with_a_plain_dictionary(steps: list[tuple[int, str, in
             assert {int(t.member_id) for t in queue.expired(now)} == due
             for i in due:
                 del expected[i]
+        queue.check_invariants(timers)
         assert queue.next_look_ms() <= min(expected.values(), default=NEVER)
         assert {i for i, t in enumerate(timers) if t.is_set} == expected.keys()
