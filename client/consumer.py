@@ -333,6 +333,7 @@ class Consumer(Positions):
                 member.match(self._pattern)
         else:
             member = ClassicMember(group, self.settings, self._subscribed())
+        self._checked.append(member)
         self._runner = GroupRunner(self._router, group, member)
         self._runner.on_assigned = self._take_up
         self._runner.on_revoked = self._give_up

@@ -64,6 +64,11 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if a session does not keep what it promises."""
+        for session in self._sessions.values():
+            session.check_invariants()
+
     def _step(self) -> None:
         self._timer = None
         if self._stopped:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from raftlog.client.core.errors import NoOffset, TimedOut, WrongState
 from raftlog.client.core.fetched import ConsumerRecord, Slice
@@ -23,6 +24,12 @@ from raftlog.wire.errors import ErrorCode
 LOOK_SECONDS = 0.05
 
 
+class Checked(Protocol):
+    """What has promises that can be looked at."""
+
+    def check_invariants(self) -> None: ...
+
+
 class Positions:
     """The part of `Consumer` that knows of offsets and nothing of groups."""
 
@@ -32,6 +39,8 @@ class Positions:
         self._fetching = Fetching(settings)
         self._fetcher = Fetcher(router, self._fetching, settings)
         self._progress = Progress()
+        self._checked: list[Checked] = [self._fetching, self._fetcher, self._progress]
+        """Whose promises are looked at; a consumer adds its member of a group."""
         self._unread: deque[tuple[Slice, list[ConsumerRecord]]] = deque()
         """What record-wise iteration took and has not given out yet; the records are in reverse order."""
 
@@ -120,6 +129,11 @@ class Positions:
             if state is not None and state.position is not None:
                 found[partition] = max(0, end - state.position)
         return found
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the cores promise does not hold (tests and simulator)."""
+        for part in self._checked:
+            part.check_invariants()
 
     def _state(self, partition: TopicPartition) -> PartitionState:
         if partition not in self._fetching.partitions:

@@ -328,6 +328,12 @@ class Producer:
             self._sender.stop(Closed("the producer was closed before the record was stored; it may be all the same"))
             await self._router.close()
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the cores promise does not hold (tests and simulator)."""
+        self._accumulator.check_invariants()
+        if self._transactions is not None:
+            self._transactions.core.check_invariants()
+
     async def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         return list(range(await self._partition_count(topic)))

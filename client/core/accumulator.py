@@ -16,7 +16,7 @@ from raftlog.client.core.producer_batch import (
     encoded_size,
 )
 from raftlog.wire.batch import HEADER_SIZE
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 NEVER = float("inf")
 
@@ -190,6 +190,13 @@ class Accumulator:
             queue.reset()
 
     def check_invariants(self) -> None:
+        """Raises InvariantViolation if bytes are counted wrongly, or something waits that nobody looks at."""
+        found = sum(batch.size for batch in self.batches())
+        if self.buffered != found:
+            raise InvariantViolation(f"{found} bytes have no outcome, counted as {self.buffered}")
+        for partition, queue in self.queues.items():
+            if queue.waiting and partition not in self._busy:
+                raise InvariantViolation(f"{partition} waits, and nobody looks at it")
         for queue in self.queues.values():
             queue.check_invariants()
 

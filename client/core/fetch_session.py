@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from raftlog.client.core.metadata import TopicPartition
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.schema import ZERO_UUID
 
 FIRST_EPOCH = 0
@@ -44,9 +44,13 @@ class FetchSession:
         self.epoch = FIRST_EPOCH
         self._known: dict[TopicPartition, Wanted] = {}
         self._uses_ids = True
+        self._is_asked = False
 
     def request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
         """What to send so that exactly `wanted` is fetched."""
+        if self._is_asked:
+            raise InvariantViolation("a fetch is built before the last one is answered, or lost")
+        self._is_asked = True
         uses_ids = all(each.topic_id != ZERO_UUID for each in wanted.values())
         if uses_ids != self._uses_ids:
             self.epoch = FIRST_EPOCH  # a session has names or ids, never both
@@ -64,6 +68,7 @@ class FetchSession:
 
     def answered(self, code: ErrorCode, session_id: int) -> None:
         """An error, or a session that the broker did not make or keep, begins from the start."""
+        self._is_asked = False
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or session_id == 0:
             self.session_id, self.epoch = 0, FIRST_EPOCH
         elif code != ErrorCode.NONE:
@@ -74,4 +79,12 @@ class FetchSession:
 
     def lost(self) -> None:
         """No answer came: the next request says all again."""
+        self._is_asked = False
         self.epoch = FIRST_EPOCH
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        if not FIRST_EPOCH <= self.epoch <= LAST_EPOCH or (self.epoch != FIRST_EPOCH and not self.session_id):
+            raise InvariantViolation(f"epoch {self.epoch} of session {self.session_id}")
+        if self._uses_ids != all(each.topic_id != ZERO_UUID for each in self._known.values()):
+            raise InvariantViolation(f"a session has names or ids, never both: {self._known}")

@@ -14,7 +14,7 @@ from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, TopicPartit
 from raftlog.client.core.partition_queue import LEADER_UNKNOWN
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.batch import CorruptRecord, iterate_batches
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.messages.fetch import PartitionData
 from raftlog.wire.schema import ZERO_UUID
 
@@ -104,6 +104,24 @@ class PartitionState:
         self.seeks += 1
         self.failure = None
         self.reset_to = None
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if positions and what is buffered do not fit together."""
+        if self.buffered != sum(piece.header.size for piece in self.pieces):
+            raise InvariantViolation(f"{self.buffered} bytes are counted, of {len(self.pieces)} pieces")
+        if self.position is None:
+            if self.pieces or self.fetched_to != -1:
+                raise InvariantViolation(f"fetched to {self.fetched_to} without a position")
+            return
+        if self.reset_to is not None:
+            raise InvariantViolation(f"the position {self.position} is to be found anew")
+        reached = self.position
+        for piece in self.pieces:
+            if not reached <= piece.first < piece.end:
+                raise InvariantViolation(f"{piece.first} to {piece.end} comes after {reached}")
+            reached = piece.end
+        if reached > self.fetched_to:
+            raise InvariantViolation(f"fetched to {self.fetched_to}, and {reached} is reached")
 
 
 class Fetching:
@@ -325,3 +343,8 @@ class Fetching:
     def to_reset(self) -> Mapping[TopicPartition, int]:
         """Partitions whose position is to be looked up, and by which timestamp."""
         return {each: state.reset_to for each, state in self.partitions.items() if state.reset_to is not None}
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what a partition promises does not hold."""
+        for state in self.partitions.values():
+            state.check_invariants()

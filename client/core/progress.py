@@ -84,7 +84,7 @@ class Progress:
         return all_counted
 
     def withdraw(self, tickets: Iterable[tuple[TopicPartition, object]]) -> None:
-        """These were not handed out after all: their parts are, each by itself."""
+        """These, the newest, were not handed out after all: their parts are, each by itself."""
         for partition, handed in tickets:
             waiting = self._outstanding.get(partition)
             if waiting is not None and handed in waiting:

@@ -11,6 +11,7 @@ from raftlog.broker.broker import Broker
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.linearizability.simulator.cluster.client_invariants import ClientInvariants
 from raftlog.linearizability.simulator.cluster.compacted_logs import CompactedLogs
 from raftlog.linearizability.simulator.cluster.log_starts import LogStarts
 from raftlog.linearizability.simulator.cluster.replica_contents import (
@@ -65,6 +66,7 @@ class ClusterInvariants(ClusterState):
         self.min_isr: dict[str, int] = {}
         self.elections = 0
         self.compacts = False
+        self.clients = ClientInvariants()
         self.log_starts = LogStarts()
         self.compacted = CompactedLogs()
         self._failed = failed
@@ -80,6 +82,9 @@ class ClusterInvariants(ClusterState):
     def after_turn(self, loop: SimulatedLoop) -> None:
         """A process has had a turn."""
         machine = self.world.machines.get(loop.node)
+        if loop.node not in self.nodes:
+            self._look_at_clients()
+            return
         broker: Broker | None = machine.parts.get("broker") if machine is not None else None
         if broker is None or loop.dead:
             return
@@ -94,6 +99,12 @@ class ClusterInvariants(ClusterState):
             broker.check_invariants()
         except InvariantViolation as violation:
             self._fail("broker", f"{loop.node}: {violation}")
+
+    def _look_at_clients(self) -> None:
+        try:
+            self.clients.after_turn()
+        except InvariantViolation as violation:
+            self._fail("client", str(violation))
 
     def died(self, node: int, power: bool) -> None:
         """A broker is no more; what its host wrote stays, unless the power went."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from raftlog.client.core.consumer_member import ConsumerMember
 from raftlog.client.core.errors import TimedOut
-from raftlog.client.core.membership import Lose, Send
+from raftlog.client.core.membership import Assign, Lose, Revoke, Send
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+)
+from raftlog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponseTopicPartitions as AssignmentTopicPartitions,
 )
 
 
@@ -19,6 +23,7 @@ def test_a_member_that_hears_nothing_for_a_session_keeps_what_it_has() -> None:
     member.owned = frozenset({("t", 0)})
     member.answered(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=100), 0.0)
     member.unanswered(TimedOut("nobody"), 60.0)
+    member.check_invariants()
     assert (member.generation, member.owned) == (4, frozenset({("t", 0)}))
     told = [member.next(70.0 + step) for step in range(2)]
     assert isinstance(told[0], Send) and not any(isinstance(each, Lose) for each in told)
@@ -35,3 +40,34 @@ def test_an_answer_from_before_a_member_was_thrown_out_is_answered_to_nobody() -
     again = member.next(1.2)
     assert isinstance(again, Send) and isinstance(again.request, ConsumerGroupHeartbeatRequest)
     assert again.request.member_epoch == 0 and again.request.subscribed_topic_names == ["t"]
+
+
+def test_what_is_to_be_given_up_is_owned_until_it_is() -> None:
+    """Whatever order answers, hand-overs and losses come in."""
+    topic_id = b"t" * 16
+    member = ConsumerMember(
+        "g", ConsumerSettings(), frozenset({"t"}), member_id="m", names={topic_id: "t"}, ids={"t": topic_id}
+    )
+
+    def told(epoch: int, partitions: list[int] | None) -> list[object]:
+        shares = [AssignmentTopicPartitions(topic_id=topic_id, partitions=partitions or [])]
+        assignment = None if partitions is None else Assignment(topic_partitions=shares)
+        member.answered(
+            ConsumerGroupHeartbeatResponse(
+                member_id="m", member_epoch=epoch, heartbeat_interval_ms=100, assignment=assignment
+            ),
+            0.0,
+        )
+        actions: list[object] = []
+        for _ in range(3):
+            actions.append(member.next(0.0))
+            member.check_invariants()
+        return actions
+
+    assert any(isinstance(each, Assign) for each in told(1, [0, 1]))
+    assert Revoke(frozenset({("t", 1)})) in told(2, [0])
+    member.fenced()
+    member.check_invariants()
+    member.revoked()  # the hand-over ends after it was thrown out
+    member.check_invariants()
+    assert member.owned == frozenset()

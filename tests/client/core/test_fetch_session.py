@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from raftlog.client.core.fetch_session import FIRST_EPOCH, FetchSession, Wanted
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.schema import ZERO_UUID
+from tests.effort import examples
 
 A, B = b"a" * 16, b"b" * 16
 HERE, THERE = ("t", 0), ("t", 1)
@@ -18,6 +23,7 @@ def begun() -> FetchSession:
     session = FetchSession()
     session.request({HERE: wanted(0), THERE: wanted(0)})
     session.answered(ErrorCode.NONE, 7)
+    session.check_invariants()
     return session
 
 
@@ -43,3 +49,50 @@ def test_a_session_has_names_or_ids_and_never_both() -> None:
     assert request.epoch == FIRST_EPOCH and not request.uses_ids and len(request.partitions) == 2
     session.answered(ErrorCode.NONE, 8)
     assert session.request({HERE: wanted(0, ZERO_UUID), THERE: wanted(0)}).epoch == 1
+
+
+def test_a_request_is_answered_or_lost_before_the_next_one() -> None:
+    session = begun()
+    session.request({HERE: wanted(5)})
+    with pytest.raises(InvariantViolation, match="before the last one is answered"):
+        session.request({HERE: wanted(5)})
+    session.lost()
+    assert session.request({HERE: wanted(5)}).epoch == FIRST_EPOCH
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from([HERE, THERE]), st.tuples(st.integers(0, 3), st.sampled_from([A, B]))),
+            st.sampled_from(["kept", "lost", "forgotten", "refused", "not made"]),
+        )
+    )
+)
+def test_the_broker_fetches_exactly_what_is_wanted(
+    steps: list[tuple[dict[tuple[str, int], tuple[int, bytes]], str]],
+) -> None:
+    session = FetchSession()
+    there: dict[tuple[str, int], Wanted] = {}
+    for wants, outcome in steps:
+        now_wanted = {partition: wanted(*each) for partition, each in wants.items()}
+        request = session.request(now_wanted)
+        session.check_invariants()
+        if request.epoch == FIRST_EPOCH:
+            there = {}
+        for partition, _ in request.forgotten:
+            there.pop(partition, None)
+        there |= request.partitions
+        assert there == now_wanted
+        match outcome:
+            case "kept":
+                session.answered(ErrorCode.NONE, 7)
+            case "lost":
+                session.lost()
+            case "forgotten":
+                session.answered(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+            case "refused":
+                session.answered(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 7)
+            case "not made":
+                session.answered(ErrorCode.NONE, 0)
+        session.check_invariants()

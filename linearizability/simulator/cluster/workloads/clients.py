@@ -70,7 +70,7 @@ class Clients(TopicWorkload):
             retry_backoff=0.05,
         )
         try:
-            async with producer:
+            async with self.context.invariants.clients.watch(producer):
                 while self._left and (self.context.calm() or random.random() >= 0.02):
                     stored = await self._send(producer)
                     self._left -= self.context.calm() and stored
@@ -103,7 +103,7 @@ class Clients(TopicWorkload):
     async def _consume(self, client: Client, place: int) -> None:
         while True:
             try:
-                async with self.consumer(client, place) as consumer:
+                async with self.context.invariants.clients.watch(self.consumer(client, place)) as consumer:
                     await self.read(consumer)
                 self.count("consumers that left")
             except KafkaError as error:

@@ -82,10 +82,14 @@ class Copies(TopicWorkload):
     # Workers ---------------------------------------------------------------------------------------------------
 
     async def _work(self, client: Client, number: int) -> None:
+        watch = self.context.invariants.clients.watch
         # Of two that fence each other one leaves in the end.
         while number == 0 or not (self._shares_id and self.context.calm()):
             try:
-                async with self._producer(client, number) as producer, self._consumer(client) as consumer:
+                async with (
+                    watch(self._producer(client, number)) as producer,
+                    watch(self._consumer(client)) as consumer,
+                ):
                     await self._copy(number, producer, consumer)
                 self.count("copiers that left")
             except ProducerFenced:
@@ -173,7 +177,7 @@ class Copies(TopicWorkload):
         reads = client.consumer(
             self.output, auto_offset_reset="earliest", fetch_max_wait=0.1, request_timeout=ANSWER_SECONDS
         )
-        async with reads as consumer:
+        async with self.context.invariants.clients.watch(reads) as consumer:
             while True:
                 for record in await consumer.poll(timeout=0.5):
                     assert record.value is not None

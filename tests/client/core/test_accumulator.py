@@ -1,0 +1,61 @@
+"""Records on their way: whatever becomes of batches, their bytes are counted, and nobody who waits is forgotten."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.client.core.accumulator import Accumulator, Limits
+from raftlog.client.core.errors import TimedOut
+from raftlog.client.core.partition_queue import Verdict
+from raftlog.client.core.producer_batch import ProducerBatch, ProducerIdentity
+from raftlog.wire.errors import ErrorCode
+from tests.effort import examples
+
+LIMITS = Limits(batch_size=200, batch_records=3, linger=1.0, max_request_size=500, delivery_timeout=20.0)
+IDENTITY = ProducerIdentity(7, 0)
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(st.tuples(st.sampled_from("aaaasssrrnlexc"), st.integers(0, 2)), max_size=60))
+def test_bytes_are_counted_until_there_is_an_outcome(history: list[tuple[str, int]]) -> None:
+    accumulator = Accumulator(LIMITS, idempotent=True)
+    under_way: list[ProducerBatch] = []
+    now, offset = 0.0, 0
+    for step, which in history:
+        now += 0.5
+        match step:
+            case "a":
+                size = accumulator.size_of("t", None, b"v" * 40 * which, ())
+                accumulator.append(
+                    ("t", which), None, b"v" * 40 * which, size=size, headers=(), timestamp=0, now=now
+                )
+            case "s":
+                leaving = accumulator.depart(now, lambda partition: partition[1] % 2, IDENTITY)
+                under_way += [batch for batches in leaving.requests.values() for batch in batches]
+            case "r" if under_way:
+                batch = under_way.pop(0)
+                offset += batch.count
+                if accumulator.queues[batch.partition].answered(batch, ErrorCode.NONE, offset, -1) is Verdict.AGAIN:
+                    accumulator.retry(batch, now)
+            case "n" | "l" if under_way:
+                batch = under_way.pop(0)
+                queue = accumulator.queues[batch.partition]
+                if step == "n":
+                    queue.answered(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
+                else:
+                    queue.unanswered(batch)
+                accumulator.retry(batch, now + which)
+            case "e":
+                for batch in accumulator.expire(now):
+                    accumulator.queues[batch.partition].give_up(batch, TimedOut("too late"))
+            case "x":
+                accumulator.fail_unsent(TimedOut("aborted"))
+            case "c":
+                accumulator.close_open()
+            case _:
+                continue
+        accumulator.check_invariants()
+    accumulator.fail_everything(TimedOut("closed"))
+    accumulator.check_invariants()
+    assert accumulator.buffered == 0

@@ -1,0 +1,66 @@
+"""Where a consumer stands: positions and what is buffered fit together, whatever is fetched, handed out and moved."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.client.core.fetch_session import Wanted
+from raftlog.client.core.fetching import Fetching
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.wire.batch import encode_batch
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import EpochEndOffset, PartitionData
+from raftlog.wire.records import Record
+from tests.effort import examples
+
+HERE = ("t", 0)
+BATCH = 4
+"""Records in each batch of the log."""
+
+
+def batch_at(offset: int) -> bytes:
+    first = offset // BATCH * BATCH
+    records = [Record(first + index, 0, None, b"%d" % (first + index), ()) for index in range(BATCH)]
+    return encode_batch(records, base_offset=first)
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(st.tuples(st.sampled_from("ffffttttgsdrlx"), st.integers(0, 9)), max_size=60))
+def test_records_are_handed_out_in_order_and_counted(history: list[tuple[str, int]]) -> None:
+    fetching = Fetching(ConsumerSettings(auto_offset_reset="earliest"))
+    fetching.assign(HERE, 0)
+    state = fetching.partitions[HERE]
+    expected: int | None = 0
+    for step, number in history:
+        sent = Wanted(state.fetched_to, 0, -1, 1000)
+        match step:
+            case "f":
+                batches = b"".join(batch_at(state.fetched_to + BATCH * each) for each in range(1 + number % 3))
+                fetching.received(HERE, sent, PartitionData(partition_index=0, records=batches), 0.0)
+            case "t" | "g":
+                slices = fetching.take(1 + number)
+                offsets = [record.offset for each in slices for record in each.records()]
+                if step == "g":
+                    fetching.give_back(slices)
+                elif offsets:
+                    assert expected is not None and offsets == list(range(expected, expected + len(offsets)))
+                    expected += len(offsets)
+            case "s":
+                state.move(number)
+                expected = number
+            case "d":
+                diverging = EpochEndOffset(epoch=0, end_offset=number)
+                fetching.received(HERE, sent, PartitionData(partition_index=0, diverging_epoch=diverging), 0.0)
+                expected = state.position
+            case "r":
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+                fetching.received(HERE, sent, PartitionData(partition_index=0, error_code=code), 0.0)
+                expected = state.position
+            case "l" if HERE in fetching.to_reset():
+                state.move(number)
+                expected = number
+            case _:
+                continue
+        fetching.check_invariants()
+        assert state.position == expected

@@ -1,0 +1,51 @@
+"""How far a consumer's work is done, whatever order its batches are finished in."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.client.core.fetched import Slice
+from raftlog.client.core.progress import Position, Progress
+from tests.effort import examples
+
+HERE = ("t", 0)
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(st.tuples(st.sampled_from("hhhodddwtfc"), st.integers(0, 5)), max_size=60))
+def test_an_offset_moves_when_all_before_it_is_done(history: list[tuple[str, int]]) -> None:
+    progress = Progress()
+    end = 0
+    out: list[tuple[int, list[tuple[tuple[str, int], object]]]] = []
+    finished: set[int] = set()
+    for step, which in history:
+        match step:
+            case "h":
+                end += 2
+                out.append((end, progress.hand_out([Slice(*HERE, [], end, 1)])))
+            case "o":
+                end += 1
+                out.append((end, progress.hand_out_one(HERE, Position(end, 1))))
+            case "d" if out:
+                at, tickets = out.pop(which % len(out))
+                assert progress.done(tickets)
+                finished.add(at)
+            case "w" if out and out[-1][0] == end:
+                progress.withdraw(out.pop()[1])
+            case "t":
+                progress.take(HERE)
+                assert progress.was_taken(HERE) and not any(progress.done(tickets) for _, tickets in out)
+                out.clear()
+                finished.clear()
+                progress.begin_poll()
+            case "c":
+                progress.committed(progress.to_commit())
+                assert not progress.to_commit()
+            case _:
+                continue
+        progress.check_invariants()
+        first = min((at for at, _ in out), default=end + 1)
+        moved = progress.to_commit().get(HERE)
+        assert moved is None or moved.offset == max((at for at in finished if at < first), default=-1)
+        assert progress.is_busy([HERE]) == bool(out)
