@@ -132,4 +132,5 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "client-commits-taken": "the workloads commit as the member that read, which the coordinator checks",
     "client-loses-cancelled": "the clients of the workloads cancel nothing",
     "client-commits-undone": "the workloads commit what they name, not what a consumer takes for done",
+    "completed-before-marked": "its coordinator must die in the milliseconds in which the markers are under way",
 }

@@ -23,6 +23,7 @@ from raftlog.linearizability.simulator.cluster.replica_contents import (
     records_of,
 )
 from raftlog.linearizability.simulator.cluster.state import ClusterState, Key
+from raftlog.linearizability.simulator.cluster.transaction_ends import TransactionEnds
 from raftlog.linearizability.simulator.machine.loop import SimulatedLoop
 from raftlog.linearizability.simulator.machine.world import World
 from raftlog.linearizability.simulator.violation import Violation
@@ -69,6 +70,7 @@ class ClusterInvariants(ClusterState):
         self.clients = ClientInvariants()
         self.log_starts = LogStarts()
         self.compacted = CompactedLogs()
+        self.transaction_ends = TransactionEnds(self.newest, self.deleted)
         self._failed = failed
         self._watched: dict[int, Controller] = {}
         self._newest_version = -1
@@ -99,6 +101,7 @@ class ClusterInvariants(ClusterState):
             broker.check_invariants()
         except InvariantViolation as violation:
             self._fail("broker", f"{loop.node}: {violation}")
+        self.transaction_ends.check(self._fail)
 
     def _look_at_clients(self) -> None:
         try:
@@ -110,7 +113,8 @@ class ClusterInvariants(ClusterState):
         """A broker is no more; what its host wrote stays, unless the power went."""
         self._watched.pop(node, None)
         for key in [key for key in self._seen if key[0] == node]:
-            del self._seen[key]
+            # In the middle of its last turn it may have told of what nobody has looked at.
+            self.transaction_ends.reached(key[1], self._seen.pop(key).partition.log.high_watermark)
         if power:
             self.lost_disk(node)
 
@@ -225,6 +229,7 @@ class ClusterInvariants(ClusterState):
         if high_watermark > end:
             self._fail("high watermark", f"{key}: on {node} at {high_watermark}, behind the log's end {end}")
         seen.high_watermark = high_watermark
+        self.transaction_ends.reached(key, high_watermark)
         if partition.error is ErrorCode.NONE and high_watermark > self.committed_end(key):
             self._check_isr_has(key, node, partition.leader_epoch, high_watermark)
         if node in self.held:
@@ -312,6 +317,7 @@ class ClusterInvariants(ClusterState):
                     self._fail("committed records", f"{key}: {batch} on {node} after {known[-1]}")
                     return
                 known.append(batch)
+                self.transaction_ends.commit(key, header, data)
                 if compacted:
                     self.compacted.commit(key, data)
             position += 1

@@ -349,6 +349,7 @@ class ClusterRun(BaseSimulation):
             "unknown": sum(op.outcome is INFO and op.function == "append" for op in operations),
             "reads": sum(op.outcome is OK and op.function == "read" for op in operations),
             "leaders": self.invariants.elections,
+            "markers looked for": self.invariants.transaction_ends.checked,
             **{what: count for workload in self._workloads for what, count in workload.counts.items()},
         }
 

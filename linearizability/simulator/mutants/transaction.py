@@ -11,11 +11,13 @@ from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Ver
 from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.broker.core.log.verification import NOT_REQUIRED
 from raftlog.broker.core.transaction import end, expiry, initialize
+from raftlog.broker.core.transaction.markers import EndingTransaction
 from raftlog.broker.core.transaction.records import TransactionRecord
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import IS_ENDING, TransactionState
 from raftlog.broker.runtime import transaction_host
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
+from raftlog.broker.runtime.transaction_markers import TransactionMarkers
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.mutants.mutants import Mutant, patch
 from raftlog.wire.errors import ErrorCode
@@ -108,6 +110,17 @@ def decided_before_committed() -> AbstractContextManager[None]:
     return patch(CoordinatorHost, "on_committed", on_committed)
 
 
+def completed_before_marked() -> AbstractContextManager[None]:
+    """A coordinator completes a transaction as soon as its markers are on their way."""
+
+    def begin(self: TransactionMarkers, transaction: EndingTransaction) -> None:
+        real(self, transaction)
+        self._written(transaction)
+
+    real = TransactionMarkers.begin
+    return patch(TransactionMarkers, "begin", begin)
+
+
 def ids_expire_in_use() -> AbstractContextManager[None]:
     """An id is forgotten though it has a transaction open."""
     return patch(expiry, "HAS_ENDED", frozenset(TransactionState))
@@ -175,6 +188,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("coordinator-forgets", "transfers", coordinator_forgets_transactions),
     ("markers-not-resumed", "transfers", coordinator_forgets_to_end),
     ("decided-before-committed", "transfers", decided_before_committed),
+    ("completed-before-marked", "transfers", completed_before_marked),
     ("ids-expire-in-use", "expiries", ids_expire_in_use),
     ("ids-expire-too-early", "expiries", ids_expire_too_early),
     ("expired-by-leader-alone", "expiries", expired_id_is_forgotten_by_the_leader_alone),
