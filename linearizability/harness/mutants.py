@@ -108,6 +108,22 @@ TRIALS: Mapping[str, Trial] = {
     "client-offsets-as-of-now": Trial("consume-transform-produce", "kill", 30, libraries=OWN),
     "client-reads-aborted": Trial("transactions", "kill", 30, libraries=OWN),
 }
+SELDOM: Mapping[str, str] = {
+    "truncate-on-overlap": "what is cut off too much is sent again at once: its sender must be lost in between",
+    "vote-twice": "two nodes must ask for votes in one term, and each find a majority, within milliseconds",
+    "ack-before-fsync": "a majority must lose power in the milliseconds between an answer and its sync",
+    "commit-unverified": "a follower must have what a lost leader did not commit when the next one first speaks",
+    "commit-of-earlier-term": "five leaders must change as in figure 8 of the paper, each with the right ones away",
+    "unknown-is-failed": "clients are told an error after which they ask again: that counts as unknown",
+    "high-watermark-too-early": "a reader must come in the milliseconds before followers have it, and its leader die",
+    "cleaner-above-high-watermark": "the later value must be lost with its leader right after the cleaner has run",
+    "answered-before-committed": "the coordinator must die in the millisecond between its answer and the next fetch",
+    "markers-not-resumed": "the coordinator must die in the milliseconds between a decision and its markers",
+    "ids-expire-in-use": "a transaction must stay open for longer than its id lives, and its client go on then",
+    "client-uses-numbers-again": "a batch must be given up, be stored all the same, and the next meet the same leader",
+    "client-offsets-as-of-now": "a group must change between a poll and the end of the transaction of what it gave",
+}
+"""Mutants that real processes can show, and why a run of a minute seldom does."""
 ONLY_SIMULATED: Mapping[str, str] = {
     "double-vote": "a message would have to come twice, which TCP does not allow",
     "late-ack": "an answer would have to outlive its connection, which TCP does not allow",

@@ -212,7 +212,7 @@ class Kafka:
         records = [_outgoing(value) for value in values]
         if partitions is not None:
             records = [each._replace(partition=at) for each, at in zip(records, partitions, strict=True)]
-        with self.client.producer() as producer:
+        with self.client.producer(delivery_timeout=timeout) as producer:
             outcomes = producer.send_batch(topic, records, timeout=timeout)
         placed: list[Placed] = []
         for outcome in outcomes:

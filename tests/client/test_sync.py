@@ -65,7 +65,8 @@ def test_a_closed_client_says_so_and_a_silent_one_is_given_up() -> None:
 # What only code in the event loop can use, or what blocking code has in another form.
 ONLY_WITH_ASYNCIO = {
     "Client": {"router"},
-    "Consumer": {"on_assigned", "on_revoked", "on_lost"},  # SyncConsumer.listen sets them
+    "Consumer": {"on_assigned", "on_revoked", "on_lost", "check_invariants"},  # SyncConsumer.listen sets them
+    "Producer": {"check_invariants"},
 }
 
 

@@ -62,7 +62,7 @@ def test_what_a_run_came_to_is_read_from_its_folder(tmp_path: Path) -> None:
 def test_each_mutant_has_a_run_that_should_show_it_or_a_reason_why_none_can() -> None:
     assert set(trials.TRIALS) | set(trials.ONLY_SIMULATED) == set(mutants())
     assert not set(trials.TRIALS) & set(trials.ONLY_SIMULATED)
-    assert all(trials.ONLY_SIMULATED.values())
+    assert all(trials.ONLY_SIMULATED.values()) and set(trials.SELDOM) <= set(trials.TRIALS)
 
 
 def test_a_mutant_that_only_made_a_run_unknown_counts_if_the_same_run_is_valid_without_it(tmp_path: Path) -> None:

