@@ -238,6 +238,7 @@ def main() -> int:
         "latency": lambda: in_turn(lambda s: single_node.latency(s, rounds, replicas=REPLICAS), options),
         "end-to-end": lambda: in_turn(lambda s: end_to_end(s, rounds), options),
         "failover": lambda: in_turn(lambda s: cluster_failover.gaps(s, rounds), options),
+        "returns": lambda: in_turn(lambda s: cluster_failover.returns(s, rounds), options),
         "leaders": lambda: in_turn(lambda s: [cluster_failover.leaders(s)], options),
         "topics": lambda: in_turn(topics, options),
         "memory": lambda: in_turn(lambda s: memory(s, options.gigabytes), options),

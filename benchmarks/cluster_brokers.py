@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,11 @@ class BrokerSet(Broker):
     @abstractmethod
     def restart(self, node: int) -> None:
         """Start one broker that was stopped or killed, with the data that it has."""
+
+    def restart_all(self) -> None:
+        """Start all brokers at once; each was killed."""
+        for node in self.pids:
+            self.restart(node)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Who leads, as a client sees it."""
@@ -112,6 +118,23 @@ class RaftlogSet(BrokerSet):
     def restart(self, node: int) -> None:
         broker = self.cluster.broker(node)
         broker.stop()
+        broker.start()
+        self.pids[node] = broker.pid
+
+
+    def restart_all(self) -> None:
+        for broker in self.cluster.brokers:
+            broker.kill()
+            broker.start(wait=False)
+        for broker in self.cluster.brokers:
+            broker.wait_until_ready()
+        self.pids = {broker.node_id: broker.pid for broker in self.cluster.brokers}
+
+    def wipe(self, node: int) -> None:
+        """Kill a broker, and start it on an empty disk."""
+        broker = self.cluster.broker(node)
+        broker.kill()
+        shutil.rmtree(broker.data_dir)
         broker.start()
         self.pids[node] = broker.pid
 

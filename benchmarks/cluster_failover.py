@@ -7,10 +7,10 @@ import signal
 import threading
 import time
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from benchmarks.cluster_brokers import BrokerSet, admin
+from benchmarks.cluster_brokers import BrokerSet, RaftlogSet, admin, wait_until_gone
 from benchmarks.measure import Row, Sample, progress
 
 RECORDS_PER_SECOND = 200
@@ -54,9 +54,99 @@ class Ticker(threading.Thread):
 
     def longest_gap(self, since: float) -> float:
         """Seconds between two acknowledgements, at most, from the last one before `since` on."""
-        before = [at for at in self.acknowledged if at <= since][-1:]
-        times = before + [at for at in self.acknowledged if at > since]
-        return max((after - at for at, after in itertools.pairwise(times)), default=float("inf"))
+        return longest(self.acknowledged, since)
+
+
+class Reader(threading.Thread):
+    """Reads one partition as it grows: when records came."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.came: list[float] = []
+        self._ending = threading.Event()
+        settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+        self._consumer = Consumer(settings)
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.came.append(time.perf_counter())
+        self._consumer.close()
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(30)
+
+
+def longest(times: list[float], since: float) -> float:
+    """Seconds between two of these times, at most, from the last one before `since` on."""
+    counted = [at for at in times if at <= since][-1:] + [at for at in times if at > since]
+    return max((after - at for at, after in itertools.pairwise(counted)), default=float("inf"))
+
+
+def all_killed(brokers: BrokerSet) -> float:
+    """All are killed at once and started again: the longest time without an acknowledgement."""
+    ticker = Ticker(brokers.bootstrap, "gap")
+    ticker.start()
+    time.sleep(SETTLE_SECONDS)
+    since = time.perf_counter()
+    for node in brokers.pids:
+        brokers.signal(node, signal.SIGKILL)
+    brokers.restart_all()
+    brokers.wait_until_in_sync("gap")
+    time.sleep(SETTLE_SECONDS)
+    ticker.end()
+    return ticker.longest_gap(since)
+
+
+def last_stopped(brokers: BrokerSet) -> float:
+    """All are told to stop, one after the other: seconds until the last one has ended, which has no majority."""
+    for node in brokers.pids:
+        began = time.perf_counter()
+        brokers.signal(node, signal.SIGTERM)
+        wait_until_gone(brokers.pids[node])
+    seconds = time.perf_counter() - began
+    brokers.restart_all()
+    brokers.wait_until_in_sync("gap")
+    return seconds
+
+
+def wiped(brokers: RaftlogSet) -> float:
+    """A leader's disk is exchanged for an empty one: the longest time without a record for a consumer."""
+    ticker, reader = Ticker(brokers.bootstrap, "gap"), Reader(brokers.bootstrap, "gap")
+    ticker.start()
+    reader.start()
+    time.sleep(SETTLE_SECONDS)
+    since = time.perf_counter()
+    brokers.wipe(brokers.leader("gap"))
+    brokers.wait_until_in_sync("gap")
+    time.sleep(SETTLE_SECONDS)
+    ticker.end()
+    reader.end()
+    return longest(reader.came, since)
+
+
+def returns(sets: list[BrokerSet], rounds: int) -> list[Row]:
+    """What clients wait for when all brokers die, or one comes back with an empty disk; and the end of the last one."""
+    rows = {
+        measure: Row(work, "s", higher_is_better=False)
+        for measure, work in (
+            (all_killed, "longest gap between acks, all killed at once and started again"),
+            (last_stopped, "last of all told to stop (SIGTERM): until it has ended"),
+            (wiped, "longest gap between records, leader killed and back with an empty disk"),
+        )
+    }
+    for brokers in sets:
+        create(brokers, "gap")
+        # Kafka's own disks are formatted by hand.
+        possible = {each: row for each, row in rows.items() if each is not wiped or isinstance(brokers, RaftlogSet)}
+        for measure, row in [*possible.items()] * rounds:
+            seconds = measure(brokers)
+            row.samples.setdefault(brokers.name, []).append(Sample(seconds))
+            progress(f"{row.work}: {brokers.name} {seconds:.3f} s")
+    return list(rows.values())
 
 
 def gap(brokers: BrokerSet, number: signal.Signals, topic: str, watch_seconds: float) -> float:

@@ -1,9 +1,10 @@
 """What one request costs the broker: CPU microseconds per request, and a profile of where they go.
 
-    python -m benchmarks.request_cost [--requests 40000] [--rounds 1] [--against TREE | --faults] [--profile]
+    python -m benchmarks.request_cost [--requests 40000] [--rounds 1] [--against TREE|--faults|--metrics] [--profile]
 
 With --against TREE another checkout of raftlog is measured beside, in turns: old and new code. With --faults it is the
-same code, started so that faults may happen to it (docs/TESTING.md), of which none does.
+same code, started so that faults may happen to it (docs/TESTING.md), of which none does; with --metrics a broker that
+counts and times for Prometheus.
 """
 
 from __future__ import annotations
@@ -53,6 +54,15 @@ class WithFaults(Raftlog):
 
     def command(self) -> list[str]:
         return [*super().command(), "--faults", str(self.directory / "cluster")]
+
+
+class WithMetrics(Raftlog):
+    """A broker that serves metrics."""
+
+    name = "with metrics"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--metrics-listen", "127.0.0.1:0"]
 
 
 def framed(key: ApiKey, version: int, message: Message) -> bytes:
@@ -121,6 +131,7 @@ def main() -> int:
     beside = parser.add_mutually_exclusive_group()
     beside.add_argument("--against", metavar="TREE", help="another checkout of raftlog, measured beside")
     beside.add_argument("--faults", action="store_true", help="beside a broker that faults may happen to")
+    beside.add_argument("--metrics", action="store_true", help="beside a broker that serves metrics")
     parser.add_argument("--profile", action="store_true", help="of small produce requests")
     options = parser.parse_args()
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name="cost")])
@@ -141,6 +152,8 @@ def main() -> int:
     others: list[type[Broker]] = beside_raftlog(options.against) if options.against else []
     if options.faults:
         others = [WithFaults]
+    if options.metrics:
+        others = [WithMetrics]
     print(table(together(lambda brokers: rows(brokers, kinds, options.rounds, options.requests), others)))
     if options.profile:
         with Profiled() as broker:

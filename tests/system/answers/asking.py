@@ -78,7 +78,9 @@ class Asker:
 
         def is_answered() -> bool:
             found[:] = [self._connection.ask(request, version)]
+            known = dict(self._members)
             words = self.words(found[0])
+            self._members = known  # groups of others, which are in the answer, have no number
             return not any(error in words for error in PASSING)
 
         wait_until(is_answered, f"an answer that lasts to {type(request).__name__}")
