@@ -114,8 +114,9 @@ class Consumer(Positions):
             self._progress.begin_poll()
             more = time.monotonic() + wait
             while slices and wait and (count := _count(slices)) < max_records:
+                moves = self._progress.moves
                 found = await self._take(max_records - count, more)
-                slices += found
+                slices = self._progress.not_moved(slices, moves) + found
                 wait = wait if found else 0.0
         except BaseException:
             self._fetching.give_back(slices)  # nobody was given these

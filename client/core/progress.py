@@ -38,6 +38,9 @@ class Progress:
         self._done: dict[TopicPartition, Position] = {}
         self._committed: dict[TopicPartition, Position] = {}
         self._taken: set[TopicPartition] = set()
+        self.moves = 0
+        """How often a partition was taken away, or its position changed."""
+        self._moved: dict[TopicPartition, int] = {}
         self.is_told = False
         """Whether somebody calls `done`: others commit offsets that they choose, or with a transaction."""
 
@@ -108,6 +111,12 @@ class Progress:
         self._outstanding.pop(partition, None)
         self._done.pop(partition, None)
         self._committed.pop(partition, None)
+        self.moves += 1
+        self._moved[partition] = self.moves
+
+    def not_moved(self, slices: Iterable[Slice], moves: int) -> list[Slice]:
+        """Those whose partition has been left as it was since there were so many `moves`."""
+        return [each for each in slices if self._moved.get((each.topic, each.partition), 0) <= moves]
 
     def check_invariants(self) -> None:
         for partition, waiting in self._outstanding.items():

@@ -49,3 +49,17 @@ def test_an_offset_moves_when_all_before_it_is_done(history: list[tuple[str, int
         moved = progress.to_commit().get(HERE)
         assert moved is None or moved.offset == max((at for at in finished if at < first), default=-1)
         assert progress.is_busy([HERE]) == bool(out)
+
+
+def test_what_was_fetched_before_a_partition_was_taken_away_is_not_handed_out_after_it_came_back() -> None:
+    progress = Progress()
+    other = ("t", 1)
+    fetched = [Slice(*HERE, [], 7, 1), Slice(*other, [], 3, 1)]
+    moves = progress.moves
+    assert progress.not_moved(fetched, moves) == fetched
+    progress.take(HERE)
+    assert progress.not_moved(fetched, moves) == fetched[1:]
+    again = [Slice(*HERE, [], 5, 1)]  # it has come back, further behind
+    assert progress.not_moved(again, progress.moves) == again
+    progress.forget(other)
+    assert progress.not_moved(fetched, moves) == []

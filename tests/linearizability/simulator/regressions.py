@@ -316,5 +316,15 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "4.602 reset leader / 1 2 3 for=0.000 n=0\n"
         "4.603 isolate leader / 1 2 for=0.854 n=0",
     ),
+    "what a consumer had been taken away while it polled was handed out all the same": (
+        "cluster",
+        1171019,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.000 transfers 1 for=0.000 n=0\n"
+        "0.000 readers 1 for=0.000 n=0\n"
+        "1.315 unreachable 2 for=0.853 n=4\n"
+        "2.899 stop leader for=0.350 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""
