@@ -48,9 +48,7 @@ class Admin(TopicAdmin, GroupAdmin, ClusterAdmin, TransactionAdmin):
         """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
         return await offsets_at(self._router, dict.fromkeys(partitions, timestamp), read_committed=read_committed)
 
-    async def offline_logs(
-        self, led: Mapping[int, Sequence[TopicPartition]]
-    ) -> frozenset[TopicPartition]:
+    async def offline_logs(self, led: Mapping[int, Sequence[TopicPartition]]) -> frozenset[TopicPartition]:
         """Of partitions by their leader those whose log is offline. Leaders that do not answer are passed over."""
         return await offline_logs(self._router, led)
 

@@ -115,9 +115,7 @@ def _offsets_request(
     return ListOffsetsRequest(replica_id=-1, isolation_level=READ_COMMITTED if read_committed else 0, topics=topics)
 
 
-async def offline_logs(
-    router: Router, led: Mapping[int, Sequence[TopicPartition]]
-) -> frozenset[TopicPartition]:
+async def offline_logs(router: Router, led: Mapping[int, Sequence[TopicPartition]]) -> frozenset[TopicPartition]:
     """Of partitions by their leader those whose log is offline. Leaders that do not answer are passed over."""
     found: set[TopicPartition] = set()
     for node, theirs in led.items():

@@ -24,6 +24,7 @@ from raftlog.linearizability.harness.scenarios import (
     wiped_disk,
     zombie_writer,
 )
+from raftlog.testing.faults.brokers import DiskFaults
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES
 
@@ -117,11 +118,16 @@ def _partition(plan: Plan) -> None:
         _with(plan, lambda: faults.link(broker, other).cut(both=False), f"broker {broker} to broker {other}", role)
 
 
+def _link_ends(plan: Plan, broker: int) -> list[int | str]:
+    """What a broker has links with."""
+    return [*(each for each in plan.system.broker_ids if each != broker), "clients"]
+
+
 def _slow_links(plan: Plan) -> None:
     faults = raftlog_of(plan).faults
     broker, role = plan.target()
     seconds = plan.random.uniform(*SLOW_LINK_SECONDS)
-    ends: list[int | str] = [*(each for each in plan.system.broker_ids if each != broker), "clients"]
+    ends = _link_ends(plan, broker)
     for end in ends:
         if plan.random.random() < 0.6 or end == ends[0]:
             words = f"broker {broker} and {end if end == 'clients' else f'broker {end}'}"
@@ -134,8 +140,7 @@ def _poor_links(plan: Plan) -> None:
     broker, role = plan.target()
     choice = random.choice(("lose pieces", "are narrow", "break"))
     lost, narrow = random.uniform(*LOST_PIECES), random.uniform(*NARROW_BYTES_PER_SECOND)
-    ends: list[int | str] = [*(each for each in plan.system.broker_ids if each != broker), "clients"]
-    for end in ends:
+    for end in _link_ends(plan, broker):
         link = faults.link(end, broker)
         makes: dict[str, Callable[[], Put]] = {
             "lose pieces": partial(link.drop, lost),
@@ -146,20 +151,21 @@ def _poor_links(plan: Plan) -> None:
         _with(plan, make, f"links of broker {broker} with {end}: they {choice}", role)
 
 
-def _disk_full(plan: Plan) -> None:
+def _at_disk(plan: Plan, make: Callable[[DiskFaults], Put]) -> None:
     broker, role = plan.target()
-    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.full(), f"broker {broker}", role)
+    _with(plan, lambda: make(raftlog_of(plan).faults.broker(broker).disk), f"broker {broker}", role)
+
+
+def _disk_full(plan: Plan) -> None:
+    _at_disk(plan, DiskFaults.full)
 
 
 def _failing_sync(plan: Plan) -> None:
-    broker, role = plan.target()
-    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.fail_sync(), f"broker {broker}", role)
+    _at_disk(plan, DiskFaults.fail_sync)
 
 
 def _slow_disk(plan: Plan) -> None:
-    broker, role = plan.target()
-    seconds = plan.random.uniform(*SLOW_SYNC_SECONDS)
-    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.slow(seconds), f"broker {broker}", role)
+    _at_disk(plan, lambda disk: disk.slow(plan.random.uniform(*SLOW_SYNC_SECONDS)))
 
 
 def _clock(plan: Plan) -> None:
@@ -179,8 +185,7 @@ def _power_cut(plan: Plan) -> None:
 
 
 def _torn_write(plan: Plan) -> None:
-    broker, role = plan.target()
-    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.tear(), f"broker {broker}", role)
+    _at_disk(plan, DiskFaults.tear)
 
 
 def _refusals(plan: Plan) -> None:

@@ -195,7 +195,7 @@ def _producer(given: Given, acks: str) -> ProducerOptions:
         chosen["max_request_size"] = largest
     if (in_flight := given.number("kafka.max.in.flight.requests.per.connection")) is not None:
         chosen["max_in_flight"] = in_flight
-    if (given.number("kafka.retries", least=0)) == 0:
+    if given.number("kafka.retries", least=0) == 0:
         raise BadOption("kafka.retries=0: records are sent again until kafka.delivery.timeout.ms; leave it out")
     if (linger := given.number("kafka.linger.ms", least=0)) is not None:
         chosen["linger"] = linger / 1000

@@ -69,8 +69,8 @@ def describe(client: SyncClient) -> dict[str, Any]:
             "metadata_lag": None if member is None or member.log_end < 0 else max(0, quorum.committed - member.log_end),
         }
 
-    failed = client.admin.offline_logs(partitions_by_leader(metadata))
-    partitions = [ailment(topic.name or "", each, failed) for topic in metadata.topics for each in topic.partitions]
+    offline = client.admin.offline_logs(partitions_by_leader(metadata))
+    partitions = [ailment(topic.name or "", each, offline) for topic in metadata.topics for each in topic.partitions]
     return {
         "cluster_id": brokers.cluster_id,
         "quorum": {
@@ -116,16 +116,14 @@ def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Coun
     return led, held, in_sync
 
 
-def ailment(
-    topic: str, partition: MetadataResponsePartition, failed: frozenset[TopicPartition]
-) -> dict[str, Any]:
+def ailment(topic: str, partition: MetadataResponsePartition, offline: frozenset[TopicPartition]) -> dict[str, Any]:
     return {
         "topic": topic,
         "partition": partition.partition_index,
         "leader": partition.leader_id if partition.leader_id >= 0 else None,
         "replicas": partition.replica_nodes,
         "isr": partition.isr_nodes,
-        "log_offline": (topic, partition.partition_index) in failed,
+        "log_offline": (topic, partition.partition_index) in offline,
     }
 
 

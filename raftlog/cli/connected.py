@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.client.core.addresses import parse_addresses
+from raftlog.client.core.advice import ADVICE
 from raftlog.client.core.errors import BrokerUnreachable, KafkaError, NotKafka, Rejected, TimedOut
 from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode, NotEncodable
@@ -43,8 +44,8 @@ HINTS: dict[ErrorCode, str] = {
 
 
 def advice_for(code: ErrorCode) -> str:
-    """What to do about an error, or at least what it means."""
-    return HINTS.get(code, code.message)
+    """What to do about an error."""
+    return HINTS.get(code, ADVICE[code])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raftlog.broker.descriptors import SIZE_MIN
 from raftlog.cli.arguments import Parser, add_connection, add_json
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import UsageError
@@ -31,8 +32,6 @@ LOOK_SECONDS_MAX = 5.0
 CLOCK_SECONDS_MAX = 10.0
 DESCRIPTORS_MIN = 65_536
 """What Kafka's own documents ask for: two files and more for each segment that is used, one for each connection."""
-FILE_SIZE_MIN = (1 << 31) - 1
-"""Bytes: the largest segment."""
 BACKLOG_MIN = 1024
 TOPICS_SHOWN_MAX = 5
 
@@ -117,8 +116,8 @@ def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Pa
             settings[each.broker_id] = found
     by_broker = {each.broker_id: look for each, look in zip(brokers, looks, strict=True)}
     metadata = client.admin.metadata()
-    failed = client.admin.offline_logs(partitions_by_leader(metadata))
-    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, failed, now_ms)
+    offline = client.admin.offline_logs(partitions_by_leader(metadata))
+    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, now_ms)
 
 
 # ── the way there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -281,11 +280,10 @@ def contradictions(found: Mapping[str, str], brokers: int) -> Iterator[tuple[str
 
 def of_topics(patient: Patient) -> Iterator[Finding]:
     partitions = [(topic, each) for topic in patient.metadata.topics for each in topic.partitions]
-    failed = patient.offline_logs
     offline = [
         topic.name or ""
         for topic, each in partitions
-        if each.leader_id < 0 or (topic.name or "", each.partition_index) in failed
+        if each.leader_id < 0 or (topic.name or "", each.partition_index) in patient.offline_logs
     ]
     behind = [topic.name or "" for topic, each in partitions if len(each.isr_nodes) < len(each.replica_nodes)]
     for names, what, level in ((offline, "offline", ERROR), (behind, "under-replicated", WARNING)):
@@ -313,7 +311,7 @@ def of_this_machine(proc: Path = Path("/proc")) -> list[Finding]:
         fix = f"for brokers: LimitNOFILE={DESCRIPTORS_MIN} in systemd, or ulimit -Hn {DESCRIPTORS_MIN}"
         findings.append(Finding(WARNING, "this machine", f"a process may open {hard:,} files", fix))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if hard != resource.RLIM_INFINITY and hard < FILE_SIZE_MIN:
+    if hard != resource.RLIM_INFINITY and hard < SIZE_MIN:
         fix = "for brokers: LimitFSIZE=infinity in systemd, or ulimit -Hf unlimited"
         findings.append(Finding(ERROR, "this machine", f"a file may have {hard:,} bytes: no broker starts", fix))
     backlog = proc / "sys/net/core/somaxconn"
