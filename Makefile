@@ -94,7 +94,7 @@ test: lint compiled $(SPARK)
 UNIT := tests/raftlog tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
 
 check: lint
-	RAFTLOG_TEST_EFFORT=0.2 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
+	RAFTLOG_TEST_EFFORT=0.1 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table

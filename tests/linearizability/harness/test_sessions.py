@@ -105,9 +105,9 @@ def test_what_was_read_in_another_generation_is_not_committed() -> None:
 class Topics(TopicSession):
     """The brokers at a and b, which tell what the test says, one answer after the other."""
 
-    def __init__(self, seconds: float, **told: list[set[str]]) -> None:
+    def __init__(self, final_seconds: float, **told: list[set[str]]) -> None:
         self.said = io.StringIO()
-        work = Assignment(1, 6, "topics", "raftlog", ",".join(told), 1, seconds, {})
+        work = Assignment(1, 6, "topics", "raftlog", ",".join(told), 1, 1.0, {}, final_seconds=final_seconds)
         super().__init__(work, Journal(self.said, 1), Connections(work, cast(Library, Clients([]))))
         self.told = told
         self._tried = {"t1", "t2"}

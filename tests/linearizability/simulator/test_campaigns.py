@@ -35,6 +35,7 @@ def test_a_campaign_whose_canary_lives_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert whole.failed
 
 
+@pytest.mark.long
 def test_each_canary_is_noticed_by_the_kind_of_run_it_is_for() -> None:
     for part, name in swarm.CANARIES.items():
         assert run_seed(part, 0, name).failed

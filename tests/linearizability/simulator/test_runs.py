@@ -174,6 +174,7 @@ def test_the_trace_can_be_read() -> None:
     assert len(result.lines) > 500 and result.lines[0].split()[1] == "start"
 
 
+@pytest.mark.long
 def test_a_failing_schedule_is_shortened_to_one_that_still_fails() -> None:
     results = (run_seed("core", seed, "no-fsync") for seed in range(50))
     failing = next(result for result in results if result.failed and len(result.faults) > 3)

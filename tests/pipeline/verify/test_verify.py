@@ -213,6 +213,7 @@ def test_an_empty_file_is_no_history(tmp_path: Path) -> None:
         by_pieces(path, Register(), 100)
 
 
+@pytest.mark.long
 def test_a_key_has_the_same_number_in_every_process() -> None:
     """The hash of None is an address before Python 3.12, and another one in each process."""
     code = "from raftlog.pipeline.verify.parcels import number_of; print(number_of((None, 1, 'a')), number_of(None))"

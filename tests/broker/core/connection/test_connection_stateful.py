@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -16,6 +17,7 @@ from raftlog.broker.core.connection.limits import (
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
 from tests.broker.core.connection.fake_transport import FakeTransport, Range
+from tests.effort import examples
 
 ANSWERED, PARKED, FILE, SILENT, HOLDING = range(5)
 SIZES = (0, 3, 500, OWN_BUFFER_FROM_BYTES + 7, RECEIVE_BUFFER_BYTES + 1, 3 << 20)
@@ -184,3 +186,4 @@ class Connections(RuleBasedStateMachine):
 
 
 TestConnections = Connections.TestCase
+TestConnections.settings = settings(max_examples=examples(100))
