@@ -135,6 +135,7 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "retention-too-early": "a record that goes 0.3 s too early: clients do not see when",
     "deletion-by-leader-alone": "clients see where a log begins only at its leader",
     "deletion-not-followed": "clients see where a log begins only at its leader",
+    "snapshots-without-levels": "the workloads change no feature",
     "eligible-beside-one": "both replicas must be fenced by one command, and come back one after the other",
     "earlier-topic-taken-over": "a broker must be away while a topic is deleted and made again under its name",
     "id-goes-by-name": "clients learn the new id before they send: a request must be under way meanwhile",

@@ -44,6 +44,8 @@ from raftlog.linearizability.simulator.cluster.workloads.single_copies import Si
 from raftlog.linearizability.simulator.cluster.workloads.transfers import SETTINGS as TRANSACTION_SETTINGS
 from raftlog.linearizability.simulator.cluster.workloads.transfers import Transfers
 from raftlog.linearizability.simulator.cluster.workloads.trims import Trims
+from raftlog.linearizability.simulator.cluster.workloads.versions import SETTINGS as VERSION_SETTINGS
+from raftlog.linearizability.simulator.cluster.workloads.versions import Versions
 from raftlog.linearizability.simulator.cluster.workloads.workloads import Workload, WorkloadContext, WorkloadMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.machine.world import Machine
@@ -68,7 +70,7 @@ KINDS = (
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
 SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients, Copies)
-APART = (Readers, SingleCopies)
+APART = (Readers, SingleCopies, Versions)
 """Chosen by themselves, so that seeds keep what they had before these came."""
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM, *APART)}
 WORKLOAD_CHANCE = 0.3
@@ -406,10 +408,12 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         settings |= MEMBER_SETTINGS
     if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Copies.kind, Readers.kind}:
         settings |= CONSUMER_SETTINGS
-    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind, Copies.kind}:
+    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind, Copies.kind, Versions.kind}:
         settings |= TRANSACTION_SETTINGS
     if Expiries.kind in kinds:
         settings |= EXPIRY_SETTINGS
+    if Versions.kind in kinds:
+        settings |= VERSION_SETTINGS
     if Compaction.kind in kinds:
         return {**settings, "log.cleaner.enable": "true"}
     return settings if kinds.intersection(workload.kind for workload in (*SELDOM, *APART)) else {}

@@ -14,7 +14,9 @@ from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 from raftlog.linearizability.simulator.mutants.mutants import Mutant, patch
-from raftlog.metadata import elections, partition_records
+from raftlog.metadata import elections, partition_records, snapshot
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import FeatureLevelRecord, Record
 from raftlog.wire.errors import ErrorCode
 
 
@@ -177,6 +179,16 @@ def eligible_beside_one() -> AbstractContextManager[None]:
     return patch(partition_records, "change", change)
 
 
+def snapshots_without_levels() -> AbstractContextManager[None]:
+    """Snapshots of the metadata do not say at which levels features are."""
+
+    def records(image: MetadataImage) -> Iterator[Record]:
+        return (record for record in real(image) if not isinstance(record, FeatureLevelRecord))
+
+    real = snapshot.snapshot_records
+    return patch(snapshot, "snapshot_records", records)
+
+
 _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
     ("isr-of-one", isr_of_one),
     ("ack-before-replication", ack_before_replication),
@@ -204,5 +216,12 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
         eligible_beside_one,
         workload="single-copies",
         scenario="turns",
+    ),
+    Mutant(
+        "snapshots-without-levels",
+        ("cluster",),
+        str(snapshots_without_levels.__doc__),
+        snapshots_without_levels,
+        workload="versions",
     ),
 )

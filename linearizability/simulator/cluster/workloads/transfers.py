@@ -77,6 +77,9 @@ class Transfers(TopicWorkload):
         """Who works beside them."""
         return ()
 
+    async def prepare(self, producer: TransactionalProducer) -> None:
+        """What a producer does before it begins a transaction."""
+
     def refused(self, producer: TransactionalProducer, transaction: Transaction, code: str) -> None:
         """A producer heard that its transaction does not go on, or was not ended."""
 
@@ -92,6 +95,7 @@ class Transfers(TopicWorkload):
                 await asyncio.sleep(0.1)
                 continue
             self._instances.setdefault(name, set()).add(producer.initialized)
+            await self.prepare(producer)
             transaction = producer.begin()
             self.transactions.append(transaction)
             try:
