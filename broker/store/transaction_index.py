@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entries, encode_entry
+from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entries, encode_entry, trusted
 from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import read_whole, write_all
 
@@ -42,8 +42,8 @@ class TransactionIndex:
         self.entries.append(transaction)
 
     def truncate_to(self, end_offset: int) -> None:
-        """Drop the transactions whose marker is at `end_offset` or later. Raises OSError."""
-        kept = [transaction for transaction in self.entries if transaction.last_offset < end_offset]
+        """Drop the transactions whose marker is at `end_offset` or later, and what is none. Raises OSError."""
+        kept = trusted(self.entries, end_offset)
         if len(kept) == len(self.entries):
             return
         fd = self._disk.open(self.path, create=True)

@@ -49,6 +49,17 @@ def decode_entries(data: bytes) -> list[AbortedTransaction]:
     return found
 
 
+def trusted(entries: Sequence[AbortedTransaction], end_offset: int) -> list[AbortedTransaction]:
+    """The first ones, with markers below `end_offset`. After a crash zeros may follow that were never written."""
+    kept: list[AbortedTransaction] = []
+    for entry in entries:
+        in_order = entry.first_offset < entry.last_offset and (not kept or kept[-1].last_offset < entry.last_offset)
+        if not in_order or entry.last_offset >= end_offset:
+            break
+        kept.append(entry)
+    return kept
+
+
 def collect(
     entries: Sequence[AbortedTransaction], start_offset: int, end_offset: int, found: list[AbortedTransaction]
 ) -> bool:

@@ -104,3 +104,22 @@ def test_the_search_for_aborted_transactions_begins_where_the_reader_is() -> Non
     assert collect(Counting(entries), 500_000, 500_030, found)
     assert [each.first_offset for each in found] == [500_000, 500_010, 500_020]
     assert Counting.looked_at < 50
+
+
+@pytest.mark.parametrize("harm", [b"\0" * 34, b"\0" * 340, b"\0" * 20, b"\xff" * 50], ids=["1", "10", "cut", "bits"])
+def test_what_a_crash_left_of_a_transaction_index_hides_no_aborted_transaction(harm: bytes) -> None:
+    """A page may have been given to the file and never written."""
+    world = LogWorld()
+    for sequence in range(8):
+        world.append(data(1, sequence))
+        world.end_transaction(1, commit=False)
+        if sequence == 4:
+            world.log.storage.flush()
+            world.checkpoint()
+    before = world.log.aborted_transactions(0, 16)
+    name = next(name for name in world.disk.names if name.endswith(".txnindex"))
+    world.disk.names[name].content[5 * 34 :] = harm
+    log = world.restart_killed()
+    assert log.aborted_transactions(0, 16) == before
+    for start in range(16):
+        assert log.aborted_transactions(start, 16) == before[start // 2 :]
