@@ -30,6 +30,8 @@ MAX_RATIO = (1, 1032, SNAPPY_MAX_RATIO, 255, 32768)
 """Greatest output/input ratio by codec id: deflate 1032, lz4 255, zstd 128 KiB from a run-length block of 4
 bytes."""
 
+_GZIP_PIECE_BYTES = 16 * 1024
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -171,21 +173,24 @@ class _Pages(_Output):
 
 
 def _decompress_gzip(data: Buffer, output: _Output) -> None:
-    """One gzip member or several: Java's GZIPInputStream reads on after the first."""
-    rest: Buffer = data
-    while True:
-        inflate = zlib.decompressobj(31)
+    """One gzip member or several: Java's GZIPInputStream reads on after the first.
+
+    In pieces, because zlib copies what it leaves over: members may be as small as 20 bytes.
+    """
+    view = memoryview(data)
+    inflate = zlib.decompressobj(31)
+    position = 0
+    while position < len(view):
+        if inflate.eof:
+            inflate = zlib.decompressobj(31)
+        piece = view[position : position + _GZIP_PIECE_BYTES]
         try:
-            output.add(inflate.decompress(rest, output.room()))
-            while not inflate.eof and inflate.unconsumed_tail:
-                output.add(inflate.decompress(inflate.unconsumed_tail, output.room()))
+            output.add(inflate.decompress(piece, output.room()))
         except zlib.error as error:
             raise CorruptCompression(f"gzip: {error}") from error
-        if not inflate.eof:
-            raise CorruptCompression("gzip: the data ends before the stream does")
-        rest = inflate.unused_data
-        if not rest:
-            return
+        position += len(piece) - len(inflate.unconsumed_tail) - len(inflate.unused_data)
+    if not inflate.eof:
+        raise CorruptCompression("gzip: the data ends before the stream does")
 
 
 # snappy

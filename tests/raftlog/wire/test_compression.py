@@ -150,6 +150,33 @@ def test_concatenated_streams_are_read_as_one() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), LIMIT) == b"one two"
 
 
+def test_many_small_gzip_members_cost_what_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib copies what follows a member: of a megabyte of empty ones that was 25 gigabytes."""
+    copied = 0
+    begin = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, bits: int) -> None:
+            self._inflate = begin(bits)
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            nonlocal copied
+            unpacked = self._inflate.decompress(data, max_length)
+            copied += len(self._inflate.unused_data) + len(self._inflate.unconsumed_tail)
+            return unpacked
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inflate, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    costs = []
+    for count in (2000, 8000):
+        copied = 0
+        assert decompress(Compression.GZIP, gzip.compress(b"") * count + gzip.compress(b"last"), LIMIT) == b"last"
+        costs.append(copied)
+    assert costs[1] < 5 * costs[0]
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_bytes_after_the_end_are_corrupt(codec: Compression) -> None:
     with pytest.raises(CorruptCompression):
