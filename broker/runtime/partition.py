@@ -306,8 +306,7 @@ class Partition:
         self.log.assign_epoch(state.leader_epoch)
         self.error = self.read_error = _NONE
         self.error_message = None
-        if not self.flushing:
-            self._safe_end = self.log.log_end_offset
+        self._safe_end = self.log.recovery_point if self.flushing else self.log.log_end_offset
         if leadership is None:
             self.advance(self._safe_end)
         else:

@@ -1,0 +1,73 @@
+"""One partition's offsets as its role changes."""
+
+from __future__ import annotations
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.replica.leadership import Leadership, LeaderTerms
+from raftlog.broker.runtime.partition import Partition
+from raftlog.metadata.cluster_commands import IsrProposal
+from raftlog.metadata.records import PartitionState
+from raftlog.wire.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from tests.broker.store.log_world import START_MS, LogWorld, batch_of
+
+TOPIC_ID = bytes(range(16))
+
+
+class Owner:
+    """Its syncs go on until the test ends them."""
+
+    def flush(self, partition: Partition) -> None:
+        partition.flushing = True
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        raise AssertionError(proposal)
+
+    def is_in_contact(self) -> bool:
+        return True
+
+
+def end_flush(partition: Partition) -> None:
+    partition.log.storage.flush()
+    partition.flushed(partition.log.recovery_point)
+    partition.flushing = False
+    partition.flushed(0)
+
+
+def state(leader: int, epoch: int) -> PartitionState:
+    return PartitionState(0, BrokerId(leader), LeaderEpoch(epoch), PartitionEpoch(epoch), (1, 2), (BrokerId(leader),))
+
+
+def lead(partition: Partition, epoch: int) -> None:
+    terms = LeaderTerms(BrokerId(1), 1000, lambda *_: True, lambda _: BrokerEpoch(1))
+    leadership = Leadership(terms, TOPIC_ID, state(1, epoch), partition.log.log_end_offset, 0)
+    partition.become_leader(state(1, epoch), leadership)
+
+
+def test_a_new_leader_commits_nothing_that_is_still_on_its_way_to_the_disk() -> None:
+    """flush.messages=1; what was safe when it led before is gone, and other records are in its place."""
+    log = LogWorld(LogConfig(flush_messages=1)).log
+    log.open()
+    partition = Partition("t", TOPIC_ID, 0, log, Owner())
+    lead(partition, 0)
+    for value in (b"1", b"2", b"3"):
+        partition.append_from_client(memoryview(bytearray(batch_of([value], START_MS))), START_MS)
+    end_flush(partition)
+    assert log.high_watermark == 3
+    partition.become_follower(state(2, 1))
+    log.truncate_to(1)
+    assert log.append_as_follower(others_from(1)).last_offset == 2
+    partition._owner.flush(partition)
+    lead(partition, 2)
+    assert (log.recovery_point, log.high_watermark) == (1, 1)
+    end_flush(partition)
+    assert (log.recovery_point, log.high_watermark) == (3, 3)
+
+
+def others_from(offset: int) -> bytes:
+    batch = bytearray(batch_of([b"other", b"others"], START_MS))
+    batch[:8] = offset.to_bytes(8, "big")
+    batch[12:16] = (1).to_bytes(4, "big")
+    return bytes(batch)
