@@ -211,6 +211,10 @@ class _Loader:
         if relative <= 0:
             return 0, segment.base_offset
         last_time = segment.times.load().last
+        if not self.clean:
+            # More may be lost of the times than of the offsets: the greatest of all may lie behind the last one.
+            entry = segment.offsets.floor(last_time[1]) if last_time else None
+            position = entry[1] if entry else 0
         segment.largest_timestamp = last_time[0] if last_time else -1
         segment.largest_timestamp_offset = segment.base_offset + (last_time[1] if last_time else 0)
         for at, header in segment.headers(position):

@@ -447,9 +447,11 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one will be at `offset`. Raises LogUnavailable."""
         opened, storage = self.opened, self.storage
-        storage.recovery_point = min(storage.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        with self.storage.failing():
+        self.cleaned_offset = min(self.cleaned_offset, offset)
+        # A crash may leave any of the segments, and none of the others is missed then.
+        storage.recovery_point = min(storage.recovery_point, offset, opened.segments[0].base_offset)
+        with storage.failing():
             self._store.before_truncation(self.topic, self.index)
             opened.restart_at(offset, self._store.clock.now_ms(), self.config)
         self.log_start_offset = self.log_end_offset = storage.recovery_point = self.cleaned_offset = offset

@@ -8,6 +8,7 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.linearizability.simulator.machine.disk import PowerCut
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import DIRECTORY, START_MS, LogWorld, batch_of
 
@@ -108,3 +109,62 @@ def test_a_damaged_snapshot_that_nobody_needed_since_is_passed_over_when_the_log
     assert world.append(batches[end - 1]).duplicate
     assert world.append(batches[end]).base_offset == end
     log.check_invariants()
+
+
+@pytest.mark.parametrize("offset", [1000, 3])
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_crash_while_a_log_begins_anew_is_no_loss_of_safe_records(offset: int, start: int) -> None:
+    """A follower's records had all expired at its leader, and it was about to drop them itself."""
+    countdown, whole = 0, False
+    while not whole:
+        for seed in range(4):
+            world = LogWorld(LogConfig(segment_bytes=300, index_interval_bytes=100))
+            for number in range(10):
+                world.append_values(b"%d" % number)
+            world.log.storage.flush()
+            world.log.delete_records_before(start)
+            world.log.cleaned_offset = 8
+            world.checkpoint()
+            world.disk.countdown = countdown
+            try:
+                world.log.truncate_fully_and_start_at(offset)
+                whole = True
+            except PowerCut:
+                world.disk.countdown = None
+            world.log.storage.abandon()
+            if seed:
+                world.disk.crash(Random(countdown * 4 + seed))
+            else:
+                world.disk.kill()
+            log = world.load()
+            log.open()
+            log.check_invariants()
+            assert log.log_end_offset == offset or (not whole and min(start, offset) <= log.log_end_offset <= 10)
+        countdown += 1
+    assert countdown > 10
+
+
+def test_what_a_log_that_begins_anew_gets_does_not_count_as_compacted_after_a_crash() -> None:
+    world = rolled_world()
+    world.log.cleaned_offset = 20
+    noted = []
+    world.log._store.before_truncation = lambda *_: noted.append(world.log.cleaned_offset)
+    world.log.truncate_fully_and_start_at(5)
+    assert noted == [5]
+
+
+def test_the_greatest_time_is_known_though_a_crash_took_the_time_index_alone() -> None:
+    for left in range(10):
+        world = LogWorld(LogConfig(index_interval_bytes=0))
+        for number in range(10):
+            world.append(batch_of([b"x"], START_MS + (1000 if number == 4 else number)))
+        active = world.log.opened.segments.active
+        active.offsets.complete()
+        active.times.complete()
+        world.log.storage.flush()
+        world.checkpoint()
+        del world.disk.names[f"{DIRECTORY}/{0:020d}.timeindex"].content[12 * left :]
+        log = world.restart_killed()
+        found = log.offset_for_timestamp(START_MS + 500)
+        assert found is not None and (found.offset, found.timestamp) == (4, START_MS + 1000)
+        assert log.offset_of_max_timestamp() == found
