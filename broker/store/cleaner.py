@@ -39,7 +39,7 @@ from raftlog.broker.core.log.compaction import (
     group_segments,
 )
 from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
-from raftlog.broker.core.log.producers import ProducerEntry
+from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.ports import Clock
 from raftlog.broker.store.checksums import verify_batch
@@ -200,7 +200,7 @@ class _Run:
         for group in self._groups(segments):
             rules = CleaningRules(
                 offsets=offsets,
-                last_records=last_records(opened.producers),
+                last_records=LastRecordsOf(opened.producers),
                 end_offset=found.end_offset,
                 now_ms=self._now_ms,
                 delete_retention_ms=log.config.delete_retention_ms,
@@ -387,9 +387,17 @@ class _Run:
         return (yield from offload(partial(read_exactly, self._disk, descriptor.fd, size, position), OSError))
 
 
-def last_records(producers: Iterable[ProducerEntry]) -> dict[ProducerId, LastRecord]:
-    """What must stay of each producer."""
-    return {
-        entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-        for entry in producers
-    }
+class LastRecordsOf:
+    """What must stay of each producer of a log. One is looked at when a batch of it is met: there may be very many."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self, producers: ProducerStates) -> None:
+        self._producers = producers
+
+    def get(self, producer_id: ProducerId, /) -> LastRecord | None:
+        """See LastRecords."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            return None
+        return LastRecord(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)

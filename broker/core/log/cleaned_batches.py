@@ -8,9 +8,9 @@ Everything that takes long is a generator of steps, so that whoever drives it ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from raftlog.broker.core.log.cleaned_transactions import CleanedTransactions
 from raftlog.broker.core.log.offset_map import OffsetMap
@@ -74,6 +74,13 @@ class LastRecord(NamedTuple):
     producer_epoch: ProducerEpoch
 
 
+class LastRecords(Protocol):
+    """Of all producers that are not expired."""
+
+    def get(self, producer_id: ProducerId, /) -> LastRecord | None:
+        """What must stay of a producer."""
+
+
 class CleaningStats:
     """What a run read and kept, for the log line."""
 
@@ -89,8 +96,7 @@ class CleaningRules(NamedTuple):
     """What holds for one run through one log."""
 
     offsets: OffsetMap
-    last_records: Mapping[ProducerId, LastRecord]
-    """By producer id, for all producers that are not expired."""
+    last_records: LastRecords
     end_offset: int
     """Where the run ends; the batch before it stays, if only empty, so that the end of the log is not forgotten."""
     now_ms: int

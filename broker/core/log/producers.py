@@ -155,6 +155,10 @@ class ProducerStates:
         yield from self.entries.values()
         yield from self.unread or ()
 
+    def get(self, producer_id: ProducerId) -> ProducerEntry | None:
+        """The producer, None if it is not known."""
+        return self.entries.get(producer_id) or self._read(producer_id)
+
     def _read(self, producer_id: ProducerId) -> ProducerEntry | None:
         """A producer that is not among the entries; from now on it is."""
         entry = self.unread.take(producer_id) if self.unread is not None else None
@@ -171,7 +175,7 @@ class ProducerStates:
 
         `sequence` is the batch's first, -1 if it has none.
         """
-        entry = self.entries.get(producer_id) or self._read(producer_id)
+        entry = self.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         known = self.verifications.get(producer_id)
@@ -291,7 +295,7 @@ class ProducerStates:
         From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), unless the
         transaction has ended already and this is the marker sent again.
         """
-        entry = self.entries.get(header.producer_id) or self._read(header.producer_id)
+        entry = self.get(header.producer_id)
         if entry is None or origin is _REPLICATION:
             return None
         epoch = header.producer_epoch
@@ -333,7 +337,7 @@ class ProducerStates:
     def record_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> CompletedTransaction | None:
         """A transaction marker is in the log at `offset`; the transaction it ended, None if none was open."""
         producer_id = header.producer_id
-        entry = self.entries.get(producer_id) or self._read(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
         self.verifications.pop(producer_id, None)
