@@ -266,6 +266,14 @@ class PartitionLogMachine(RuleBasedStateMachine):
         end_offset = self.end
         self.safe = min(self.safe, end_offset)
 
+    @rule(gap=st.integers(1, 50))
+    def begin_anew(self, gap: int) -> None:
+        """As a follower whose leader's log begins behind its end."""
+        offset = self.end + gap
+        self.log.truncate_fully_and_start_at(offset)
+        self.batches = []
+        self.start = self.safe = self.high_watermark = offset
+
     def cut_model(self, end_offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.end_offset <= end_offset]
         self.high_watermark = max(min(self.high_watermark, self.end), self.start)
