@@ -1,7 +1,8 @@
 """Finding a record by its time, through the time indexes (ListOffsets, KIP-79, KIP-734).
 
 Only here does reading unpack a batch: the one that holds the record. A batch that is as its producer wrote it and
-that nobody can unpack is no damage of ours, and must not cost its partition: the answer is where it begins.
+that nobody can unpack is no damage of ours, and must not cost its partition: the answer is where it begins. So it is
+where none of the records has a time that the header claims: else a log of such batches would be unpacked as a whole.
 """
 
 from __future__ import annotations
@@ -157,9 +158,12 @@ def _look_into(batch: bytes, header: BatchHeader, timestamp: int, start_offset: 
         if offset >= start_offset and time >= timestamp
     )
     try:
-        return next(records, None) if timestamp != _LARGEST else max(records, key=_TIME, default=None)
+        found = next(records, None) if timestamp != _LARGEST else max(records, key=_TIME, default=None)
     except CorruptRecord:
         return _first_of(header, start_offset)
+    if found is None and header.base_offset >= start_offset:
+        return _first_of(header, start_offset)  # no record has the time that its header says
+    return found
 
 
 def _records(batch: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:

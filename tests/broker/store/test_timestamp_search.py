@@ -8,11 +8,21 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store import timestamp_search
+from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.timestamp_search import BATCHES_LOOKED_AT_MAX
-from raftlog.wire.batch import BatchHeader, Record, TimestampType, encode_batch, parse_header
+from raftlog.wire.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    TimestampType,
+    assemble_batch,
+    encode_batch,
+    parse_header,
+)
 from raftlog.wire.compression import Compression
+from raftlog.wire.errors import ErrorCode
 from tests.broker.store.compaction_world import CONFIG, CompactedLog
-from tests.broker.store.log_world import START_MS, LogWorld
+from tests.broker.store.log_world import START_MS, LogWorld, batch_of
 
 
 def timed(*times: int, key: bytes | None = None) -> bytes:
@@ -131,3 +141,25 @@ def test_the_time_of_an_offset_is_that_of_the_batch_that_holds_the_next_record(s
     # A marker is nothing that anybody waits for.
     assert log.timestamp_at(marker) == log.timestamp_at(last) == world.clock.now_ms()
     assert log.timestamp_at(last + 1) == -1
+
+
+def test_a_header_that_claims_a_time_that_no_record_has_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of such batches was unpacked as a whole for one question, and nothing else went on for many seconds."""
+    world = LogWorld()
+    batch = batch_of([b"x"] * 5, START_MS)
+    claims = parse_header(batch)._replace(max_timestamp=START_MS + 1000)
+    for _ in range(20):
+        assert world.append(assemble_batch(claims, batch[HEADER_SIZE:])).error is ErrorCode.NONE
+    read_batch, unpacked = Segment.read_batch, []
+
+    def counted(segment: Segment, position: int, size: int) -> bytes:
+        unpacked.append(position)
+        return read_batch(segment, position, size)
+
+    monkeypatch.setattr(Segment, "read_batch", counted)
+    world.log.delete_records_before(7)
+    found = world.log.offset_for_timestamp(START_MS + 500)
+    assert found is not None and (found.offset, found.timestamp) == (10, START_MS + 1000)
+    assert world.log.offset_of_max_timestamp() == found
+    assert world.log.offset_for_timestamp(START_MS + 4) == (9, START_MS + 4, 0)
+    assert len(unpacked) <= 6
