@@ -138,6 +138,8 @@ def end_transaction(
     if not request.transactional_id:
         return Decision(EndedTransaction(ErrorCode.INVALID_REQUEST), [])
     known = shard.transactions.get(request.transactional_id)
+    if known is not None and known.will_be(request.producer):
+        return Decision(EndedTransaction(ErrorCode.CONCURRENT_TRANSACTIONS), [])
     sender = Sender.UNKNOWN if known is None else _sender(request, known)
     if known is None or sender is Sender.UNKNOWN:
         unknown = EndedTransaction(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

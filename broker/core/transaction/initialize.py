@@ -71,7 +71,7 @@ def initialize(
         if new_producer_id is None:
             return Undecided.NEEDS_PRODUCER_ID
         return _initialized(request, _first(request, new_producer_id, now))
-    if expected is not None and not _is_of(expected, known):
+    if expected is not None and not _is_of(expected, known) and not known.will_be(expected):
         return _fenced(request.transactional_id, known, expected)
     if known.state in IS_ENDING:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)

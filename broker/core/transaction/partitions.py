@@ -75,6 +75,8 @@ def _find(
     known = shard.transactions.get(transactional_id)
     if not transactional_id:
         return Decision(ErrorCode.INVALID_REQUEST, [])
+    if known is not None and known.will_be(producer):
+        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, [])
     if known is None or known.producer_id != producer.producer_id:
         return refused_producer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, transactional_id, known, producer)
     if known.producer_epoch != producer.epoch:

@@ -109,6 +109,11 @@ class TransactionMetadata(NamedTuple):
         """Whether the producer id has no more epochs to give."""
         return self.producer_epoch >= EPOCH_EXHAUSTED
 
+    def will_be(self, producer: ProducerIdentity) -> bool:
+        """Whether this is the identity that the producer goes on with, and was told, when the transaction that is
+        ending has used up the epochs of the id before."""
+        return self.state in IS_ENDING and self.next_producer_id == producer.producer_id and producer.epoch == 0
+
 
 def check_transition(transactional_id: str, before: TransactionMetadata | None, after: TransactionMetadata) -> None:
     """Raise InvariantViolation when one cannot follow the other: an epoch never falls, a decision is never undone.

@@ -191,6 +191,26 @@ def test_the_last_epoch_of_an_id_ends_its_transaction_and_another_id_follows() -
     assert world.end(last, COMMIT).error is E.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+def test_who_has_the_id_that_follows_comes_again_until_the_last_transaction_of_the_old_one_has_ended(
+    committed: bool,
+) -> None:
+    world = World()
+    world.set(metadata(S.ONGOING, epoch=EPOCH_EXHAUSTED))
+    ended = world.end(identity(7, EPOCH_EXHAUSTED), committed)
+    follows = identity(ended.producer_id, ended.epoch)
+    for later in (identity(follows.producer_id, 1), identity(follows.producer_id + 1, 0)):
+        assert world.add(later, P1) is E.INVALID_PRODUCER_ID_MAPPING
+    writes = len(world.log)
+    assert world.add(follows, P1) is E.CONCURRENT_TRANSACTIONS
+    assert world.verify(follows, P1) == {P1: E.CONCURRENT_TRANSACTIONS}
+    assert world.end(follows, COMMIT).error is world.end(follows, ABORT).error is E.CONCURRENT_TRANSACTIONS
+    assert world.init(follows).error is E.CONCURRENT_TRANSACTIONS
+    assert len(world.log) == writes
+    world.complete()
+    assert world.add(follows, P1) is E.NONE
+
+
 def test_an_older_client_ends_with_the_epoch_that_it_has() -> None:
     world = World(transaction_version=0)
     producer = identity(*world.init()[1:])

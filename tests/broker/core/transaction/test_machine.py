@@ -143,6 +143,8 @@ class Life(RuleBasedStateMachine):
             producer.transaction.partitions.add(partition)
         else:
             assert error in (E.PRODUCER_FENCED, E.CONCURRENT_TRANSACTIONS, E.INVALID_PRODUCER_ID_MAPPING)
+            if self.holder == number and producer.transaction.decided is None:
+                assert error is E.CONCURRENT_TRANSACTIONS, "who has the id was fenced"
 
     @rule(number=st.sampled_from(PRODUCERS), committed=st.booleans())
     def ask_to_end(self, number: int, committed: bool) -> None:
