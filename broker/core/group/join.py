@@ -250,6 +250,8 @@ def static_member_stored(steps: Rebalance, stored: StaticMemberStored, error: Er
     if error is not ErrorCode.NONE:
         if ticket is not None:
             steps.effects.reply(ticket, join_error(coordinator_error(error)))
+            # While it waited, the member had no session time-out that counted.
+            steps.shard.keep_alive(member, steps.now)
         _undo_replacement(steps, stored, member)
         return
     if ticket is None:

@@ -145,6 +145,21 @@ def test_if_it_is_not_known_whether_the_new_id_is_stored_the_new_one_stands() ->
     assert world.answers[world.join(instance="two")].error_code == ErrorCode.NONE
 
 
+def test_a_member_whose_new_id_took_longer_than_its_session_to_fail_is_out_when_it_does_not_come_again() -> None:
+    world = World()
+    static_pair(world)
+    world.hold_commits = True
+    ticket = world.join(instance="two")
+    world.advance(9_999)
+    assert world.heartbeat(world.shard.groups[GROUP].leader, 2, "one") is ErrorCode.NONE
+    world.advance(1)
+    world.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert world.answers[ticket].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.check()
+    world.advance(10_000)
+    assert not world.shard.groups[GROUP].static_members.get("two")
+
+
 def test_a_rebalance_that_overtakes_the_storing_answers_the_member() -> None:
     world = World()
     one, _ = static_pair(world)
