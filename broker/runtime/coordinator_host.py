@@ -65,8 +65,8 @@ class CoordinatorPartition(Protocol):
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Append one batch as leader; `guard` is what a batch was verified with that begins a transaction here,
-        `transaction_version` that of a transaction marker.
+        """Append one batch as leader, or several that are not a producer's, all or none; `guard` is what a batch was
+        verified with that begins a transaction here, `transaction_version` that of a transaction marker.
         """
 
     def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
@@ -192,14 +192,21 @@ class CoordinatorHost(ABC, Generic[R]):
         self.write(records, partial(give_answer, response, respond, refuse))
 
     def append(self, records: Sequence[R], producer: Producer | None = None) -> ErrorCode:
-        """Append and replay, as part of the transaction of `producer` if there is one. With an error the first records
-        may have been written, if they are many."""
+        """Append and replay, as part of the transaction of `producer` if there is one: all records or none, though they
+        may fill several batches. Batches of a producer come one by one, so that with an error the first of them may
+        have been written; they do not count before the transaction is committed."""
         now_ms = self.now().wall_ms
         encoded = [self.encode(record) for record in records]
+        batches: list[tuple[int, bytes]] = []
         first = 0
         for end in _batch_ends(encoded):
-            batch = _encode(encoded[first:end], now_ms, producer)
-            result = self.partition.append(batch, now_ms, guard=None if producer is None else producer.guard)
+            batches.append((end, _encode(encoded[first:end], now_ms, producer)))
+            first = end
+        if producer is None and len(batches) > 1:
+            batches = [(first, b"".join([batch for _, batch in batches]))]
+        first = 0
+        for end, data in batches:
+            result = self.partition.append(data, now_ms, guard=None if producer is None else producer.guard)
             if result.error is not ErrorCode.NONE:
                 self._log_failure(result, records[first])
                 return result.error

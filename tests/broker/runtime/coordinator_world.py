@@ -94,12 +94,12 @@ class MemoryPartition:
         self.appends += 1
         if self.refuses is not ErrorCode.NONE:
             return AppendResult.refused(self.refuses, "as the test wants it", log_start_offset=0)
-        batch = bytearray(records)
-        ((_, header),) = iterate_batches(batch)
         base = self.log.log_end_offset
-        stamp_batch(batch, header, base, self.leader_epoch)
-        self.log.batches.append(bytes(batch))
-        self.log.log_end_offset = base + header.last_offset_delta + 1
+        for at, header in iterate_batches(records):
+            batch = bytearray(records[at : at + header.size])
+            stamp_batch(batch, header, self.log.log_end_offset, self.leader_epoch)
+            self.log.batches.append(bytes(batch))
+            self.log.log_end_offset += header.last_offset_delta + 1
         if not self.holds:
             self.commit()
         return AppendResult(ErrorCode.NONE, base, self.log.log_end_offset - 1, -1, 0)

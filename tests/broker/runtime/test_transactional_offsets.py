@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import Offset
 from tests.broker.runtime.transactional_groups import TransactionalGroups, known
 from tests.effort import examples
 
@@ -17,6 +19,20 @@ def test_offsets_of_a_transaction_count_when_it_commits() -> None:
     assert groups.offset() == 5
     assert groups.end(1, committed=True) is ErrorCode.NONE
     assert groups.offset() == 7
+
+
+def test_of_records_that_fill_several_batches_none_is_written_if_one_cannot_be() -> None:
+    groups = TransactionalGroups()
+    groups.commit(5)
+    end = groups.world.log.log_end_offset
+    too_large = CommittedOffset(Offset(6), metadata="x" * (2 << 20))
+    records: list[CoordinatorRecord] = [
+        OffsetRecord("g", "t", 0, None),
+        OffsetRecord("g", "t", 1, too_large),
+        OffsetRecord("g", "t", 2, CommittedOffset(Offset(7))),
+    ]
+    assert groups.host.append(records) is ErrorCode.MESSAGE_TOO_LARGE
+    assert (groups.offset(), groups.world.log.log_end_offset) == (5, end)
 
 
 def test_offsets_of_an_aborted_transaction_vanish() -> None:
