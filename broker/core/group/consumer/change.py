@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from raftlog.broker.core.coordinator.shared import Now
-from raftlog.broker.core.group.consumer.group import ConsumerGroup
+from raftlog.broker.core.group.consumer.group import ConsumerGroup, size_of_member
 from raftlog.broker.core.group.consumer.member import (
+    NO_SUBSCRIPTION,
     ConsumerMember,
     CurrentAssignment,
     Subscription,
@@ -73,10 +74,11 @@ class GroupChange:
     # --- members
 
     def replace_static(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member has come back under another id, and takes over all that it had."""
+        """A static member has come back, perhaps under another id, and takes over all that it had."""
         group_id = self.group.group_id
         member = ConsumerMember(member_id, old.subscription, old.current._replace(epoch=0, previous_epoch=0))
-        self.remove_member(old.member_id)
+        if member_id != old.member_id:
+            self.remove_member(old.member_id)
         self.records += [
             MemberRecord(group_id, member_id, member.subscription),
             TargetRecord(group_id, member_id, self.group.target_of(old.member_id)),
@@ -100,6 +102,20 @@ class GroupChange:
             return
         if len(group.members) >= members_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has {members_max} members already.")
+
+    def check_memory(self, before: Subscription, after: Subscription) -> None:
+        """Raises Refused when what a member brings does not fit in any more; it comes again later. `before` is what it
+        said until now, or who had its place."""
+        memory, limit = self.shard.memory, self.shard.config.members_max_bytes
+        more = size_of_member(after) - (0 if before is NO_SUBSCRIPTION else size_of_member(before))
+        if more <= 0 or memory.used + more <= limit:
+            return
+        note = None
+        if memory.used_when_logged != memory.used:
+            # Once, and not for every time that a client tries again.
+            memory.used_when_logged = memory.used
+            note = f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use"
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The members of all groups take too much memory.", note)
 
     # --- epochs
 

@@ -11,7 +11,7 @@ from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.consumer.change import GroupChange, Refused
 from raftlog.broker.core.group.consumer.fencing import fence_members
-from raftlog.broker.core.group.consumer.group import ConsumerGroup, size_of_member
+from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -124,7 +124,7 @@ def _stay(
     is_new = member_id not in group.members
     names_changed = before.subscription.topics != after.subscription.topics
     if is_new or before.subscription != after.subscription:
-        _check_memory(change, before, after, is_new=is_new)
+        change.check_memory(before.subscription, after.subscription)
         change.records.append(MemberRecord(group.group_id, member_id, after.subscription))
     regex_change = change_regex(change, before.subscription, after.subscription)
     refresh_regexes(change, before.subscription, after.subscription)
@@ -265,16 +265,6 @@ def _updated_subscription(
         assignor=known.assignor if request.server_assignor is None else request.server_assignor,
         classic=None,
     )
-
-
-def _check_memory(change: GroupChange, before: ConsumerMember, after: ConsumerMember, *, is_new: bool) -> None:
-    """Raises Refused when what the member brings does not fit in any more; it comes again later."""
-    memory, limit = change.shard.memory, change.shard.config.members_max_bytes
-    more = size_of_member(after.subscription) - (0 if is_new else size_of_member(before.subscription))
-    if more > 0 and memory.used + more > limit:
-        if memory.used_when_logged != memory.used:
-            memory.used_when_logged = memory.used
-        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The members of all groups take too much memory.")
 
 
 def _assignment(assigned: Owned) -> Assignment:

@@ -165,6 +165,38 @@ def test_a_static_member_that_does_not_come_back_is_out_when_its_session_ends(wo
     assert world.group.state_name == "Empty"
 
 
+def test_a_static_member_that_comes_back_under_its_own_id_is_out_when_it_is_not_heard_of_again(
+    world: ConsumerWorld,
+) -> None:
+    member = Consumer(world, "first", ["t"], "instance")
+    member.beat()
+    had, epoch = member.owned, world.group.epoch
+    member.leave(-2)
+    member.beat()
+    assert (member.owned, world.group.epoch, list(world.group.members)) == (had, epoch, ["first"])
+    world.advance(44_999)
+    assert world.group.members
+    world.advance(1)
+    assert world.group.state_name == "Empty"
+
+
+@pytest.mark.parametrize("joins_classic", [False, True])
+def test_members_of_either_protocol_have_to_fit_into_the_memory_for_members(joins_classic: bool) -> None:
+    world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=3_500))
+    world.set_topics(t=4)
+    world.join_consumer("first", "t")
+
+    def join(number: int) -> int:
+        if joins_classic:
+            return int(world.answers[world.join(version=3)].error_code)
+        return int(world.join_consumer(f"member-{number}", "t").error_code)
+
+    errors = [join(number) for number in range(4)]
+    assert set(errors) == {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE} and errors == sorted(errors)
+    assert world.shard.memory.used <= 3_500
+    assert len([note for note in world.notes if "takes no member" in note]) == 1
+
+
 def test_who_does_not_give_up_partitions_in_time_is_out(world: ConsumerWorld) -> None:
     one, two = Consumer(world, "one", ["t"]), Consumer(world, "two", ["t"])
     one.beat()
