@@ -353,12 +353,11 @@ def forget_missing_topics(group: Group, image: MetadataImage) -> list[Coordinato
     `image` must be no older than the one in which this broker became leader. Whoever took the commit before knew an
     older one, or it would not have taken itself for the leader, and the topic was in that.
     """
-    gone = {
-        (name, partition): None
-        for name, partition, known in group.offsets.values()
-        if _is_gone(name, known.topic_id, image)
-    }
-    return [OffsetRecord(group.group_id, name, partition, None) for name, partition in gone]
+    is_gone: dict[tuple[str, int], bool] = {}
+    for name, partition, known in group.offsets.values():
+        # A removal takes all that there is of a partition, and a topic of that name may be there again.
+        is_gone[name, partition] = is_gone.get((name, partition), True) and _is_gone(name, known.topic_id, image)
+    return [OffsetRecord(group.group_id, *partition, None) for partition, gone in is_gone.items() if gone]
 
 
 def _is_gone(name: str, topic_id: bytes, image: MetadataImage) -> bool:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from raftlog.broker.core.group.admin import delete_group
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.offsets import TopicQuery, expire_group, fetch_all_offsets, fetch_offsets, forget_topics
+from raftlog.broker.core.group.offsets import (
+    TopicQuery,
+    expire_group,
+    fetch_all_offsets,
+    fetch_offsets,
+    forget_missing_topics,
+    forget_topics,
+)
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.transactional_offsets import (
     commit_in_transaction,
     commits_nothing,
     refuse_in_transaction,
 )
+from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerId
 from raftlog.wire.messages.txn_offset_commit import (
@@ -59,10 +69,15 @@ def request(
 
 
 def txn_commit(
-    world: World, offsets: dict[tuple[str, int], int], *, producer: ProducerId = ONE, **who: object
+    world: World,
+    offsets: dict[tuple[str, int], int],
+    *,
+    producer: ProducerId = ONE,
+    topics: MetadataImage = IMAGE,
+    **who: Any,
 ) -> list[ErrorCode]:
     """Commit in the transaction of `producer`; the errors in order."""
-    decision = commit_in_transaction(world.shard, request(offsets, **who), VERSION, IMAGE, world.now)  # type: ignore[arg-type]
+    decision = commit_in_transaction(world.shard, request(offsets, **who), VERSION, topics, world.now)
     assert world.append(decision.records, producer) is ErrorCode.NONE
     world.shard.check_invariants()
     return [ErrorCode(p.error_code) for topic in decision.response.topics for p in topic.partitions]
@@ -230,6 +245,19 @@ def test_a_deleted_topic_takes_pending_offsets_with_it() -> None:
     end(world)
     assert fetched(world, 0, 1) == [-1, -1]
     assert world.shard.groups[GROUP].offsets.of_topic("u")[0].offset == 7
+
+
+def test_what_is_pending_for_a_topic_that_was_created_again_outlives_the_offset_of_the_one_before() -> None:
+    world = World()
+    again = TopicImage("t", b"another topic id", IMAGE.topics["t"].partitions)
+    topics, by_id = IMAGE.topics.with_changes({"t": again}), MetadataImage().topics_by_id
+    recreated = MetadataImage(topics=topics, topics_by_id=by_id.with_changes({again.topic_id: again}))
+    commit(world, {("t", 0): 5, ("t", 1): 5})
+    txn_commit(world, {("t", 0): 7}, topics=recreated)
+    world.append(forget_missing_topics(world.shard.groups[GROUP], recreated))
+    end(world)
+    offsets = world.shard.groups[GROUP].offsets.of_topic("t")
+    assert {index: known.offset for index, known in offsets.items()} == {0: 7}
 
 
 def test_an_aborted_first_commit_leaves_a_group_that_expires() -> None:
