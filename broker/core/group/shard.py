@@ -240,6 +240,14 @@ class GroupCoordinatorShard:
         """What is set for a consumer group."""
         return self._settings(self.image, group_id)
 
+    def puts_off_assignment(self, group: ConsumerGroup, now: Now) -> bool:
+        """Whether it is too early for another target: one for all that happens within a short time (KIP-1263)."""
+        computed_ms = group.target_epoch.computed_ms
+        interval_ms = self.consumer_settings(group.group_id).assignment_interval_ms
+        # One that seems to come from the future was computed by a clock that has been put back since, or another's:
+        # waiting for it could take for ever.
+        return computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms
+
     def assignor(self, name: str | None) -> Assignor:
         """The assignor of this name, or the one for members that name none."""
         return SERVER_ASSIGNORS[self.config.consumer_assignors[0] if name is None else name]

@@ -158,18 +158,14 @@ class GroupChange:
         last = group.target_of(after.member_id if known is None else known.member_id)
         if group.target_epoch.epoch >= self.group_epoch:
             return group.target_epoch.epoch, last
-        interval_ms = shard.consumer_settings(group.group_id).assignment_interval_ms
-        computed_ms = group.target_epoch.computed_ms
-        if not rejoins and computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
-            # One assignment for all that happens within a short time (KIP-1263). One that seems to come from the future
-            # was computed by a clock that has been put back since, or another's: waiting for it could take for ever.
+        if not rejoins and shard.puts_off_assignment(group, now):
             return group.target_epoch.epoch, last
         if is_large(group, after, shard.image):
             self.effects.assignments.append(group.group_id)
             if not rejoins:
                 return group.target_epoch.epoch, last
             # The target stays what it is, in an epoch of its own, until the one that is computed beside comes.
-            unchanged = TargetEpoch(self.group_epoch, computed_ms)
+            unchanged = TargetEpoch(self.group_epoch, group.target_epoch.computed_ms)
             self.records.append(TargetEpochRecord(group.group_id, unchanged))
             self.bump_epoch(topics_after(group, before.subscription, after.subscription), "its target is out of date")
             return unchanged.epoch, last

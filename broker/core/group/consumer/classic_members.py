@@ -255,10 +255,23 @@ def beat_in_consumer_group(
             must_rejoin = False
         case _:
             assert_never(member.current.state)
-    if not must_rejoin and member.epoch >= group.target_epoch.epoch:
+    is_up_to_date = member.epoch >= group.target_epoch.epoch and not _lacks_assigner(shard, group, now)
+    if not must_rejoin and is_up_to_date:
         return ErrorCode.NONE
     _await_join(shard, group, member, now)
     return ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def _lacks_assigner(shard: GroupCoordinatorShard, group: ConsumerGroup, now: Now) -> bool:
+    """Whether a new target is needed, and nobody but a member of the classic protocol that joins can have it computed:
+    where a group may not become a classic one, nobody of the consumer protocol may be left."""
+    if group.classic_members_count < len(group.members) or group.group_id in shard.assigning:
+        return False
+    if group.needs_metadata_check():
+        if shard.topic_hashes.of_topics(group.topic_subscribers, shard.image) != group.epoch.metadata_hash:
+            return True
+        group.checked_epoch = group.epoch.epoch
+    return group.target_epoch.epoch < group.epoch.epoch and not shard.puts_off_assignment(group, now)
 
 
 def leave_consumer_group(change: GroupChange, identities: Sequence[MemberIdentity], ticket: Ticket) -> None:

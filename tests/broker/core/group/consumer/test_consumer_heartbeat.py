@@ -348,6 +348,42 @@ def test_a_group_changes_its_protocol_and_back_while_its_members_are_replaced(
     assert sorted(index for client in old for index in client.owned.get(T, ())) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("cooperative", [True, False])
+def test_classic_members_that_are_left_in_a_consumer_group_have_its_partitions(cooperative: bool) -> None:
+    world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, migration_policy=MigrationPolicy.UPGRADE))
+    world.set_topics(t=4)
+    old = [ClassicClient(world, ["t"], cooperative=cooperative) for _ in range(2)]
+    new = Consumer(world, "new", ["t"])
+
+    def work(*clients: ClassicClient) -> None:
+        for _ in range(12):
+            for client in clients:
+                client.step()
+            if new.epoch:
+                new.beat()
+            world.advance(1_100)
+
+    def used() -> list[int]:
+        return sorted(index for client in old for index in client.owned.get(T, ()))
+
+    work(*old)
+    new.beat()
+    work(*old)
+    assert new.owned and len(used()) == 4 - len(new.owned[T])
+    new.leave()
+    work(*old)
+    assert world.group.state_name == "Stable" and used() == [0, 1, 2, 3]
+    world.set_topics(t=5)
+    work(*old)
+    assert world.group.state_name == "Stable" and used() == [0, 1, 2, 3, 4]
+    epoch = world.group.epoch.epoch
+    work(*old)
+    assert world.group.epoch.epoch == epoch
+    world.leave(old[1].member_id)
+    work(old[0])
+    assert sorted(old[0].owned[T]) == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("policy, error", [("disabled", 69), ("downgrade", 69), ("upgrade", 0), ("bidirectional", 0)])
 def test_the_policy_says_whether_a_classic_group_may_be_joined_by_consumers(policy: str, error: int) -> None:
     world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, migration_policy=MigrationPolicy(policy)))

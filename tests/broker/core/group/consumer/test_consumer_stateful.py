@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from raftlog.broker.core.group.classic_group import ClassicGroup
-from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.config import GroupConfig, MigrationPolicy
 from raftlog.broker.core.group.consumer import large_target, target
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.state import GroupState
@@ -44,8 +44,12 @@ class ConsumerGroups(RuleBasedStateMachine):
         # (group, group epoch, epoch of the target) as last seen
         self.epochs: tuple[ConsumerGroup | None, int, int] = (None, 0, 0)
 
-    @initialize(kinds=st.lists(st.sampled_from(["consumer", "eager", "cooperative"]), min_size=1, max_size=3))
-    def begin(self, kinds: list[str]) -> None:
+    @initialize(
+        kinds=st.lists(st.sampled_from(["consumer", "eager", "cooperative"]), min_size=1, max_size=3),
+        policy=st.sampled_from([MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE]),
+    )
+    def begin(self, kinds: list[str], policy: MigrationPolicy) -> None:
+        self.world.config = self.world.shard.config = self.world.config._replace(migration_policy=policy)
         for kind in kinds:
             self.start_client(kind, ["t"], None)
         for _ in range(4):
@@ -108,6 +112,18 @@ class ConsumerGroups(RuleBasedStateMachine):
             client.leave(-2 if comes_back and client.instance is not None else -1)
         elif client.member_id:
             self.world.leave(client.member_id, instance=client.instance)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def leave_and_come_back(self, data: st.DataObject) -> None:
+        """Consumers keep their member ids."""
+        client = data.draw(st.sampled_from(self.clients))
+        if isinstance(client, Consumer):
+            client.leave(-1 if client.instance is None else -2)
+        elif client.member_id:
+            self.world.leave(client.member_id, instance=client.instance)
+            client.forget()
+        self.beat(client)
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
