@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from raftlog.broker.core.coordinator.shared import NEVER
 from raftlog.wire.errors import InvariantViolation
+
+SWEEP_ABOVE_MIN = 1_000
+"""With fewer entries than that, nobody looks for those that mean nothing."""
 
 
 class TimerKind(Enum):
@@ -80,15 +83,16 @@ class MemberTimers:
 class TimerQueue:
     """Timers by the time at which each has to be looked at.
 
-    Invariant: a timer that is set has an entry in the heap at `queued_ms` <= `deadline_ms`. Entries of other times
-    are left over from before and mean nothing.
+    Invariant: a timer that is set has an entry in the heap at `queued_ms` <= `deadline_ms`. Entries of other times, and
+    of timers that are not set, are left over from before and mean nothing; when half of the heap may be such, they go.
     """
 
-    __slots__ = ("_heap", "_sequence")
+    __slots__ = ("_heap", "_sequence", "_sweep_above")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
+        self._sweep_above = SWEEP_ABOVE_MIN
 
     def set(self, timer: Timer, deadline_ms: int) -> None:
         """Let `timer` expire at `deadline_ms` and not before. O(1) unless the deadline comes nearer."""
@@ -100,6 +104,22 @@ class TimerQueue:
         timer.queued_ms = at_ms
         self._sequence += 1
         heappush(self._heap, (at_ms, self._sequence, timer))
+        if len(self._heap) > self._sweep_above:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Let go of what means nothing: whoever comes and goes leaves a time-out of up to half an hour."""
+        kept = []
+        for entry in self._heap:
+            at_ms, _, timer = entry
+            if timer.queued_ms == at_ms and timer.is_set:
+                kept.append(entry)
+            elif timer.queued_ms == at_ms:
+                timer.queued_ms = NEVER
+        # In place, for `expired` may be at work.
+        self._heap[:] = kept
+        heapify(self._heap)
+        self._sweep_above = max(SWEEP_ABOVE_MIN, 2 * len(kept))
 
     def next_look_ms(self) -> int:
         """When `expired` should be called next: never after the nearest deadline, perhaps before. NEVER if idle."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from raftlog.broker.core.group import timers as timers_module
 from raftlog.broker.core.group.timers import NEVER, Timer, TimerKind, TimerQueue
 from raftlog.wire.errors import InvariantViolation
 
@@ -42,6 +45,21 @@ def test_a_cancelled_timer_does_not_expire_and_can_be_set_again() -> None:
     assert list(queue.expired(30)) == [one]
 
 
+def test_timers_that_come_and_go_do_not_pile_up_in_the_queue() -> None:
+    queue, staying = TimerQueue(), [timer(str(number)) for number in range(700)]
+    for number, one in enumerate(staying):
+        queue.set(one, 2_000_000 + number)
+    gone = []
+    for number in range(20_000):
+        gone.append(timer("gone"))
+        queue.set(gone[-1], 1_800_000 + number)
+        gone[-1].cancel()
+        assert len(queue) <= 2 * (len(staying) + 1)
+    queue.check_invariants(staying)
+    queue.set(gone[0], 1_900_000)
+    assert list(queue.expired(3_000_000)) == [gone[0], *staying]
+
+
 def test_a_timer_set_during_expiry_to_a_time_that_has_come_expires_too() -> None:
     queue, one, two = TimerQueue(), timer("1"), timer("2")
     queue.set(one, 10)
@@ -65,11 +83,19 @@ def test_a_timer_that_the_queue_does_not_know_of_is_noticed() -> None:
         queue.check_invariants([])
 
 
+@pytest.mark.parametrize("sweep_above", [0, 1_000])
 @given(
-    st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60)
+    steps=st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60
+    )
 )
-def test_the_queue_agrees_with_a_plain_dictionary(steps: list[tuple[int, str, int]]) -> None:
-    queue, timers = TimerQueue(), [timer(str(i)) for i in range(5)]
+def test_the_queue_agrees_with_a_plain_dictionary(sweep_above: int, steps: list[tuple[int, str, int]]) -> None:
+    with patch.object(timers_module, "SWEEP_ABOVE_MIN", sweep_above):
+        agree(TimerQueue(), steps)
+
+
+def agree(queue: TimerQueue, steps: list[tuple[int, str, int]]) -> None:
+    timers = [timer(str(i)) for i in range(5)]
     expected: dict[int, int] = {}
     now = 0
     for which, action, amount in steps:
