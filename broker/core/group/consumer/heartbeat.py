@@ -131,7 +131,7 @@ def _stay(
     reason = None
     if names_changed or regex_change is RegexChange.RESOLVED:
         reason = f"member {member_id} {'joins' if joins else 'has changed its subscription'}"
-    rejoins = joins and bool(before.current.assigned) and request.instance_id is None
+    rejoins = joins and bool(before.current.assigned) and before.epoch != JOIN_EPOCH
     if rejoins:
         # It has given up what it had: what it was about to commit in its epoch must not count in the next one.
         reason = reason or f"member {member_id} joins again"
@@ -196,6 +196,9 @@ def _find_member(
             change.note(f"static member {member_id}, {instance_id}, joins with the consumer protocol")
             return group.members.get(member_id) or ConsumerMember(member_id)
         if not static.uses_classic_protocol and static.epoch != LEAVE_STATIC_EPOCH:
+            if static.member_id == member_id:
+                # It has missed the answer to its first heartbeat, or was fenced. Kafka refuses it, and consumers end.
+                return static
             raise Refused(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance"

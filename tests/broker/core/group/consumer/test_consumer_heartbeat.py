@@ -180,6 +180,23 @@ def test_a_static_member_that_comes_back_under_its_own_id_is_out_when_it_is_not_
     assert world.group.state_name == "Empty"
 
 
+def test_a_static_member_that_missed_an_answer_joins_again_under_its_own_id(world: ConsumerWorld) -> None:
+    other, member = Consumer(world, "other", ["t"]), Consumer(world, "first", ["t"], "instance")
+    settle(world, other)
+    member.send()
+    member.beat()
+    assert member.error is ErrorCode.NONE
+    settle(world, other, member)
+    had, epoch = member.owned, member.epoch
+    member.forget()
+    member.beat()
+    assert member.error is ErrorCode.NONE and member.owned == had
+    assert world.group.check_commit(Committer("first", "instance", epoch + 1, 9)) is ErrorCode.NONE
+    # What it has read before must not be committed.
+    check = world.group.partition_check(Committer("first", "instance", epoch, 9))
+    assert check is not None and check(T, min(had[T])) is ErrorCode.STALE_MEMBER_EPOCH
+
+
 @pytest.mark.parametrize("joins_classic", [False, True])
 def test_members_of_either_protocol_have_to_fit_into_the_memory_for_members(joins_classic: bool) -> None:
     world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=3_500))
