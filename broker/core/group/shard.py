@@ -290,8 +290,10 @@ class GroupCoordinatorShard:
     def _restore_consumer_group(self, group: ConsumerGroup, now: Now) -> None:
         session_timeout_ms = self.consumer_settings(group.group_id).session_timeout_ms
         for member in group.members.values():
-            timers = self.timers_of(group.group_id, member.member_id)
-            self.timers.set(timers.session, now.monotonic_ms + session_timeout_ms)
+            timers, classic = self.timers_of(group.group_id, member.member_id), member.subscription.classic
+            # Who uses the classic protocol has said itself how often it is to be heard.
+            timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
+            self.timers.set(timers.session, now.monotonic_ms + timeout_ms)
             if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                 timers.revoking_epoch = member.epoch
                 deadline_ms = now.monotonic_ms + member.subscription.rebalance_timeout_ms

@@ -365,6 +365,16 @@ def test_a_group_changes_its_protocol_and_back_while_its_members_are_replaced(
     assert sorted(index for client in old for index in client.owned.get(T, ())) == [0, 1, 2, 3]
 
 
+def test_after_a_failover_each_member_has_the_session_that_its_protocol_gives_it(world: ConsumerWorld) -> None:
+    new = Consumer(world, "new", ["t"])
+    new.beat()
+    joined = world.answers[world.join(version=3, session_timeout_ms=300_000)]
+    loaded = world.restarted()
+    assert isinstance(loaded, ConsumerWorld)
+    loaded.advance(45_000)
+    assert joined.member_id in loaded.shard.groups[GROUP].members and loaded.state() is GroupState.PREPARING_REBALANCE
+
+
 @pytest.mark.parametrize("cooperative", [True, False])
 def test_classic_members_that_are_left_in_a_consumer_group_have_its_partitions(cooperative: bool) -> None:
     world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, migration_policy=MigrationPolicy.UPGRADE))
