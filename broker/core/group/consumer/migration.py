@@ -16,6 +16,7 @@ from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.consumer.change import GroupChange, Refused
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.member import (
+    JOIN_EPOCH,
     ClassicMetadata,
     ConsumerMember,
     CurrentAssignment,
@@ -129,7 +130,9 @@ def _has_user_data(assignment: bytes) -> bool:
 
 def _as_consumer_group(classic: ClassicGroup, shard: GroupCoordinatorShard) -> list[ConsumerGroupRecord]:
     """The records that make up the same group in the consumer protocol. Raises RemoteProtocolError."""
-    group_id, epoch, image = classic.group_id, classic.generation, shard.image
+    group_id, image = classic.group_id, shard.image
+    # A group that is about to have its first generation has none yet, and a member with epoch 0 is one that joins.
+    epoch = max(classic.generation, JOIN_EPOCH + 1)
     members: list[ConsumerMember] = []
     said_by = {
         member.member_id: decode_subscription(_subscription_bytes(classic, member))

@@ -411,6 +411,21 @@ def test_classic_members_that_are_left_in_a_consumer_group_have_its_partitions(c
     assert sorted(old[0].owned[T]) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("subscription", [{"subscribed_topic_regex": "u.*"}, {"topics": []}])
+def test_who_comes_before_the_first_generation_of_a_classic_group_has_an_epoch(subscription: dict[str, Any]) -> None:
+    world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=3_000))
+    world.set_topics(t=4, u=1)
+    first = world.join(version=3)
+    joined = world.beat("new", 0, owned={}, rebalance_timeout_ms=30_000, **subscription)
+    assert joined.error_code == ErrorCode.NONE and joined.member_epoch > 0
+    assert world.answers[first].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.answers[world.join(world.answers[first].member_id, version=3)]
+    assert again.error_code == ErrorCode.NONE and again.generation_id > 0
+    world.resolve_regexes()
+    world.advance(1_100)
+    assert world.beat("new", joined.member_epoch).error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("policy, error", [("disabled", 69), ("downgrade", 69), ("upgrade", 0), ("bidirectional", 0)])
 def test_the_policy_says_whether_a_classic_group_may_be_joined_by_consumers(policy: str, error: int) -> None:
     world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, migration_policy=MigrationPolicy(policy)))
