@@ -34,13 +34,13 @@ class Client:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[Address],
+        bootstrap: str | Sequence[Address | str],
         *,
         client_id: str = "raftlog",
         timeout: float = 15.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._bootstrap = parse_addresses(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
+        self._bootstrap = parse_addresses(bootstrap)
         self._client_id = client_id
         self._tls = tls
         self.timeout = timeout
@@ -76,9 +76,11 @@ class Client:
         With `group` the partitions are divided among the group's members, otherwise all are read.
         """
         from raftlog.client.consumer import Consumer
-        from raftlog.client.core.settings import ConsumerSettings, make_settings
+        from raftlog.client.core.settings import ConsumerSettings, check_topics, make_settings
 
-        return Consumer(self._new_router(), make_settings(ConsumerSettings, options), topics, pattern=pattern)
+        settings = make_settings(ConsumerSettings, options)
+        check_topics(settings, topics, pattern)
+        return Consumer(self._new_router(), settings, topics, pattern=pattern)
 
     def _new_router(self) -> Router:
         return Router(self._bootstrap, client_id=self._client_id, timeout=self.timeout, tls=self._tls)

@@ -278,4 +278,5 @@ def _reason(error: Exception) -> str:
     # asyncio words these in its own way; a name that is not found has no errno of the system.
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
-    return (str(error) or type(error).__name__).lower()
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (text or type(error).__name__).lower()

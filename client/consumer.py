@@ -73,8 +73,8 @@ class Consumer(Positions):
         await self._find_topics()
         if self.settings.group is not None and (self._topics or self._pattern):
             self._join()
-        elif self._topics:
-            self.assign(self._router.known.partitions_of(sorted(self._topics)))
+        elif topics := self._subscribed():
+            self.assign(self._router.known.partitions_of(sorted(topics)))
         self._begin_housekeeping()
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Consumer(Positions):
         `wait`: seconds to wait for more once some are there. Raises KafkaError, with the position as it was.
         """
         if not self._started:
-            raise WrongState("the consumer is not started: use `async with`")
+            raise WrongState("the consumer is not started: use it in a `with` block")
         seconds = self._router.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         self._polled_at = time.monotonic()
@@ -463,7 +463,7 @@ class Consumer(Positions):
             self._join()
 
     async def _look_for_partitions(self) -> None:
-        before = {name: self._router.known.partition_count(name) for name in self._topics}
+        before = {name: self._router.known.partition_count(name) for name in self._subscribed()}
         try:
             await self._find_topics()
         except KafkaError:
@@ -474,8 +474,8 @@ class Consumer(Positions):
             if any(known.partition_count(name) != count for name, count in before.items()):
                 self._runner.member.changed("the number of partitions changed")
             self._runner.wake()
-        elif self._topics:
-            fresh = frozenset(known.partitions_of(sorted(self._topics))) - self.assignment
+        elif topics := self._subscribed():
+            fresh = frozenset(known.partitions_of(sorted(topics))) - self.assignment
             self._add(frozenset(each for each in fresh if each[1] >= before.get(each[0], 0)), {})
 
     async def _find_topics(self) -> None:

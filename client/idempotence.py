@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from raftlog.client.core.errors import KafkaError, check
@@ -19,8 +19,9 @@ class IdempotentNumbering:
     transactional_id: str | None = None
     produce_version_max: int | None = None
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, in_trouble: Callable[[KafkaError], None]) -> None:
         self._router = router
+        self._in_trouble = in_trouble
         self._ids = ProducerIds()
         self._failure: KafkaError | None = None
 
@@ -54,6 +55,10 @@ class IdempotentNumbering:
 
     async def _ask(self) -> InitProducerIdResponse:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = await self._router.ask(request, InitProducerIdResponse)
-        check(answer.error_code, "asking for a producer id")
+        try:
+            answer = await self._router.ask(request, InitProducerIdResponse)
+            check(answer.error_code, "asking for a producer id")
+        except KafkaError as error:
+            self._in_trouble(error)
+            raise
         return answer

@@ -24,7 +24,7 @@ from raftlog.client.core.errors import (
 )
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.partitioner import StickyPartitioner, partition_for_key
-from raftlog.client.core.producer_batch import HeaderPairs, Placed
+from raftlog.client.core.producer_batch import HeaderPairs, Placed, check_record
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import PreparedTransaction
@@ -84,7 +84,7 @@ class Producer:
             self._transactions = TransactionNumbering(router, self._accumulator, self._sender, settings)
             self._sender.numbering = self._transactions
         elif settings.is_idempotent:
-            self._sender.numbering = IdempotentNumbering(router)
+            self._sender.numbering = IdempotentNumbering(router, self._sender.in_trouble)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -136,6 +136,14 @@ class Producer:
         if self._closed:
             raise Closed("the producer is closed")
         self._sender.check_usable()
+        if (
+            type(value) is not bytes
+            or (key is not None and type(key) is not bytes)
+            or headers
+            or partition is not None
+            or timestamp is not None
+        ):
+            check_record(value, key, headers, partition, timestamp)
         known = self._router.known.topics.get(topic)
         count = len(known.partitions) if known is not None else await self._partition_count(topic)
         accumulator = self._accumulator

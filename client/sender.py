@@ -88,6 +88,10 @@ class Sender:
         if self.numbering is not None:
             self.numbering.check_usable()
 
+    def in_trouble(self, error: KafkaError) -> None:
+        """What stands in the way of all that is to be sent."""
+        self.trouble = error
+
     def look(self, batch: ProducerBatch) -> None:
         """A batch was begun, or has become full."""
         self._wake_at(0.0 if batch.is_full else batch.created + self._settings.linger)
@@ -144,6 +148,7 @@ class Sender:
         identity = numbering.identity if numbering is not None else None
         if numbering is not None and self._preparing is None and (work := numbering.prepare()) is not None:
             self._preparing = self._start(self._prepare(work))
+            self._preparing.add_done_callback(lambda _: work.close())  # it may be cancelled before it begins
         limit = self._settings.max_in_flight
         departure = self._accumulator.depart(
             now,
@@ -196,6 +201,7 @@ class Sender:
         try:
             await work
         except KafkaError as error:
+            self.in_trouble(error)
             if not error.retriable:
                 self._accumulator.fail_unsent(error)
                 self.on_progress()

@@ -6,8 +6,7 @@ One thread runs the event loop; heartbeats and sending go on there while the cal
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -26,7 +25,6 @@ from raftlog.client.group_runner import Listener
 from raftlog.client.loop_thread import LoopThread
 from raftlog.client.offsets import GroupMember
 from raftlog.client.producer import Producer
-from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     import ssl
@@ -45,6 +43,17 @@ def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._thread.run(method(self.inner, *args, **kwargs))
+        return result
+
+    return call
+
+
+def _in_the_thread(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """The same method, which waits for nothing, run where the event loop is."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._thread.call(lambda: method(self.inner, *args, **kwargs))
         return result
 
     return call
@@ -210,33 +219,16 @@ class SyncConsumer:
         """`batch.done()`, which may be called here too."""
         return self._thread.call(batch.done)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        wanted = list(partitions)
-        self._thread.call(lambda: self.inner.assign(wanted))
-
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        self._thread.call(lambda: self.inner.seek(topic, partition, offset))
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        self._thread.run(self.inner.seek_to_beginning(*partitions))
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        self._thread.run(self.inner.seek_to_end(*partitions))
-
-    def seek_to_time(self, moment: datetime | int, *partitions: TopicPartition) -> None:
-        self._thread.run(self.inner.seek_to_time(moment, *partitions))
-
-    def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        self._thread.run(self.inner.seek_to_committed(*partitions))
-
-    def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-        return self._thread.run(self.inner.committed(*partitions))
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        self._thread.call(lambda: self.inner.pause(*partitions))
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        self._thread.call(lambda: self.inner.resume(*partitions))
+    assign = _in_the_thread(Consumer.assign)
+    seek = _in_the_thread(Consumer.seek)
+    seek_to_beginning = _blocking(Consumer.seek_to_beginning)
+    seek_to_end = _blocking(Consumer.seek_to_end)
+    seek_to_time = _blocking(Consumer.seek_to_time)
+    seek_to_committed = _blocking(Consumer.seek_to_committed)
+    committed = _blocking(Consumer.committed)
+    pause = _in_the_thread(Consumer.pause)
+    resume = _in_the_thread(Consumer.resume)
+    unavailable = _in_the_thread(Consumer.unavailable)
 
     @property
     def settings(self) -> ConsumerSettings:
@@ -249,9 +241,6 @@ class SyncConsumer:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         return self._thread.call(lambda: self.inner.positions)
-
-    def unavailable(self, seconds: float = 3.0) -> dict[TopicPartition, ErrorCode]:
-        return self._thread.call(lambda: self.inner.unavailable(seconds))
 
     @property
     def assignments(self) -> int:
@@ -281,7 +270,7 @@ class SyncClient:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[Address],
+        bootstrap: str | Sequence[Address | str],
         *,
         client_id: str = "raftlog",
         timeout: float = 15.0,

@@ -36,6 +36,7 @@ from raftlog.wire.messages.write_txn_markers import (
 )
 
 ONGOING = "Ongoing"
+STATES = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort"
 NO_TIME = -1
 
 
@@ -101,7 +102,8 @@ class TransactionAdmin:
                 check(answer.error_code, f"transactions of broker {broker.node_id}")
                 if answer.unknown_state_filters:
                     unknown = ", ".join(answer.unknown_state_filters)
-                    raise Rejected(ErrorCode.INVALID_REQUEST, f"state {unknown}", "there is no such state")
+                    reason = f"there is no such state: there are {STATES}"
+                    raise Rejected(ErrorCode.INVALID_REQUEST, f"state {unknown}", reason)
                 found += [
                     ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id, broker.node_id)
                     for each in answer.transaction_states

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 DEFAULT_PORT = 9092
@@ -40,9 +41,14 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def parse_addresses(text: str) -> list[Address]:
-    """A bootstrap list. Raises ValueError with what is wrong."""
-    addresses = [parse_address(part) for part in text.split(",") if part.strip()]
-    if not addresses:
+def parse_addresses(given: str | Iterable[Address | str]) -> list[Address]:
+    """A bootstrap list, as one text or one by one. Raises ValueError or TypeError with what is wrong."""
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise TypeError(f"addresses are text like 'host:9092', and this is {given!r}")
+    parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
+    for part in parts:
+        if not isinstance(part, str | Address):
+            raise TypeError(f"an address is text like 'host:9092', and this is {part!r}")
+    if not parts:
         raise ValueError("no address is given")
-    return addresses
+    return [parse_address(part) if isinstance(part, str) else part for part in parts]

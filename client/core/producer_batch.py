@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +29,7 @@ _VARINTS = [encode_varint(value) for value in range(_TABLE_SIZE)]
 """Lengths and deltas are nearly always small: looking up costs a third of encoding."""
 _ZERO = b"\x00"
 _NULL = b"\x01"
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 RECORD_OVERHEAD = 24
 """Bytes that a record has at most beside key, value and headers, for numbers of ordinary size."""
 
@@ -246,6 +248,28 @@ class ProducerBatch:
         listeners, self.listeners = self.listeners, []
         for listener in listeners:
             listener()
+
+
+def check_record(value: object, key: object, headers: object, partition: object, timestamp: object) -> None:
+    """Raises TypeError for what is no part of a record: in a batch it would stop the records of others."""
+    _check_bytes("value", value)
+    _check_bytes("key", key)
+    for name, number in (("partition", partition), ("timestamp", timestamp)):
+        if number is None:
+            continue
+        if not hasattr(number, "__index__") or not INT64_MIN <= operator.index(number) <= INT64_MAX:
+            unit = ", milliseconds since 1970" if name == "timestamp" else ""
+            raise TypeError(f"{name} is a whole number{unit}, not {number!r}")
+    for pair in headers if isinstance(headers, Sequence) else (headers,):
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"headers are a list of pairs like ('name', b'value'), and this is {pair!r}")
+        _check_bytes(f"header {pair[0]!r}", pair[1])
+
+
+def _check_bytes(what: str, content: object) -> None:
+    if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+        encode = ": .encode() makes bytes of it" if isinstance(content, str) else ""
+        raise TypeError(f"{what} is bytes or None, not {type(content).__name__}{encode}")
 
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: HeaderPairs) -> int:

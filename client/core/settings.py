@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from raftlog.wire.compression import Compression
+from raftlog.wire.compression import Compression, compress
 
 Settings = TypeVar("Settings", bound="ProducerSettings | ConsumerSettings")
+
+
+class Kind(NamedTuple):
+    types: tuple[type, ...]
+    words: str
 
 
 class BadSetting(ValueError):
@@ -148,6 +154,14 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "auto_offset_reset": ("earliest", "latest", "none"),
     "isolation_level": ("read_committed", "read_uncommitted"),
 }
+KINDS = {
+    "bool": Kind((bool,), "True or False"),
+    "int": Kind((int,), "a whole number"),
+    "float": Kind((int, float), "a number of seconds"),
+    "str": Kind((str,), "text"),
+    "tuple[str, ...]": Kind((tuple, list), "a list of names"),
+}
+LOWEST = {"max_in_flight": 1}
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 KAFKA_NAMES = {
     "group_id": "group",
@@ -162,23 +176,54 @@ KAFKA_NAMES = {
 
 def make_settings(cls: type[Settings], given: Mapping[str, Any]) -> Settings:
     """Raises BadSetting, which says what was meant perhaps."""
-    names = [field.name for field in fields(cls)]
+    kinds = {field.name: str(field.type) for field in fields(cls)}
+    names = [*kinds]
     for name, value in given.items():
         if name not in names:
             raise BadSetting(_advice(name, names))
         if name in CHOICES and value not in CHOICES[name]:
             known = ", ".join(dict.fromkeys(str(choice) for choice in CHOICES[name]))
             raise BadSetting(f"{name}={value!r} is none of {known}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in CHOICES and value < 0:
-            raise BadSetting(f"{name}={value!r} is below 0")
+        if name not in CHOICES:
+            _check(name, value, kinds[name])
     settings = cls(**given)
     if isinstance(settings, ConsumerSettings):
         unknown = [name for name in settings.assignors if name not in ASSIGNORS]
         if unknown or not settings.assignors:
             raise BadSetting(f"assignors={settings.assignors!r}: choose from {', '.join(ASSIGNORS)}")
-    elif settings.transactional_id is not None and not settings.is_idempotent:
+        return settings
+    if settings.transactional_id is not None and not settings.is_idempotent:
         raise BadSetting("transactional_id needs acks='all' and enable_idempotence")
+    if settings.compression_level is not None:
+        try:
+            compress(settings.codec, b"", settings.compression_level)
+        except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+            level = f"compression_level={settings.compression_level}"
+            raise BadSetting(f"{settings.compression} has no {level}: {error}") from error
     return settings
+
+
+def check_topics(settings: ConsumerSettings, topics: Sequence[object], pattern: str | None) -> None:
+    """Raises TypeError for topics that are not named one by one, and BadSetting for a pattern that is none."""
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise TypeError(f"topics are given one by one, as text, and this is {topic!r}: consumer('a', 'b')")
+    if pattern is None or settings.protocol != "classic":
+        return  # with the other protocol the brokers read it
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise BadSetting(f"pattern={pattern!r} is not a regular expression: {error}") from error
+
+
+def _check(name: str, value: object, kind: str) -> None:
+    wanted = KINDS[kind.removesuffix(" | None")]
+    if value is None and kind.endswith("None"):
+        return
+    if not isinstance(value, wanted.types) or (isinstance(value, bool) and bool not in wanted.types):
+        raise BadSetting(f"{name}={value!r} is not {wanted.words}")
+    if isinstance(value, int | float) and not value >= (low := LOWEST.get(name, 0)) and kind != "int | None":
+        raise BadSetting(f"{name}={value!r} is below {low}")
 
 
 def _advice(name: str, names: list[str]) -> str:

@@ -65,7 +65,8 @@ def run(arguments: list[str]) -> int:
             f"-n {options.brokers} is more than {BROKERS_MAX} brokers", "start further ones with `raftlog broker`"
         )
     if options.port and options.port + options.brokers - 1 > 65535:
-        raise UsageError(f"--port {options.port} is not a port", "ports are 1 to 65535, 0 takes a free one")
+        last = options.port + options.brokers - 1
+        raise UsageError(f"--port {options.port}: there is no port {last}", "ports are 1 to 65535, 0 takes a free one")
     settings = key_values(options.set, "--set")
     with stop_signals_raise(), suppress(StopRequested), data_directory(options.data_dir) as directory:
         with closing(make_cluster(options, directory, settings)) as cluster:

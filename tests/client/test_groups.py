@@ -327,6 +327,16 @@ async def test_topics_can_be_named_by_a_pattern(client: Client, name: str, proto
         await until(lambda: {topic for topic, _ in consumer.assignment} == {f"{name}.a", f"{name}.b"}, "two topics")
 
 
+async def test_a_pattern_without_a_group_reads_all_topics_that_match_also_new_ones(client: Client, name: str) -> None:
+    await client.admin.create_topic(f"{name}.a", partitions=2)
+    options: dict[str, object] = {"metadata_max_age": 0.2, "auto_offset_reset": "earliest"}
+    async with client.consumer(pattern=f"{name}[.][ab]", **options) as consumer:  # type: ignore[arg-type]
+        assert consumer.assignment == {(f"{name}.a", 0), (f"{name}.a", 1)}
+        for suffix in ("b", "other"):
+            await client.admin.create_topic(f"{name}.{suffix}", partitions=1)
+        await until(lambda: {topic for topic, _ in consumer.assignment} == {f"{name}.a", f"{name}.b"}, "a new one")
+
+
 async def test_without_a_group_nothing_can_be_committed(client: Client, topic: str) -> None:
     async with client.consumer(topic) as consumer:
         with pytest.raises(WrongState):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import Counter
 
@@ -11,7 +12,7 @@ import pytest
 from raftlog.client import Client, KafkaError, Outgoing, Placed
 from raftlog.client.core.errors import BufferFull, Closed, Rejected, TimedOut
 from raftlog.client.core.settings import BadSetting
-from raftlog.testing import cluster
+from raftlog.testing import Kafka, cluster
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
 from tests.client.proxy import Proxy
@@ -113,6 +114,40 @@ def test_a_setting_that_does_not_exist_is_told_with_the_one_that_was_meant() -> 
         client.producer(compression="rar")
     with pytest.raises(BadSetting, match="transactional_id"):
         client.producer(acks=1, transactional_id="t")
+
+
+async def test_a_record_of_the_wrong_kind_fails_alone(client: Client, topic: str) -> None:
+    async with client.producer(linger=0.2) as producer:
+        first = await producer.enqueue(topic, b"first")
+        with pytest.raises(TypeError, match="milliseconds since 1970"):
+            await producer.enqueue(topic, b"wrong", timestamp=time.time() * 1000)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="value is bytes"):
+            await producer.send_batch(topic, ["text"])  # type: ignore[list-item]
+        assert (await first).offset == 0
+        assert (await producer.send(topic, b"second")).offset == 1
+
+
+async def test_a_producer_that_stops_before_it_asks_for_an_id_warns_of_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    producer = Client("127.0.0.1:1").producer()
+    producer._sender.wake()
+    await asyncio.sleep(0)  # the task that asks is made, and has not begun
+    producer._sender.stop(Closed("now"))
+    await asyncio.wait([*producer._sender._tasks])
+    await producer.close()
+    gc.collect()
+    assert not [str(each.message) for each in recwarn]
+
+
+async def test_who_waits_for_a_producer_id_is_told_why() -> None:
+    with Kafka() as brokers:
+        brokers.faults.error("InitProducerId", "COORDINATOR_NOT_AVAILABLE").always()
+        async with Client(brokers.bootstrap_servers) as client:
+            await client.admin.create_topic("t", partitions=1)
+            async with client.producer(delivery_timeout=1) as producer:
+                with pytest.raises(TimedOut, match="asking for a producer id"):
+                    await producer.send("t", b"value", timeout=1)
 
 
 async def test_what_waits_to_be_sent_is_bounded_and_room_is_given_in_turn(broker_proxy: Proxy) -> None:

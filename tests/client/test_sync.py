@@ -14,7 +14,22 @@ from typing import Any
 
 import pytest
 
-from raftlog.client import Client, Closed, KafkaError, Outgoing, Placed, Position, SyncClient, TimedOut
+from raftlog.client import (
+    Admin,
+    Client,
+    Closed,
+    Consumer,
+    KafkaError,
+    Outgoing,
+    Placed,
+    Position,
+    Producer,
+    SyncAdmin,
+    SyncClient,
+    SyncConsumer,
+    SyncProducer,
+    TimedOut,
+)
 from tests.client.conftest import Servers
 
 
@@ -87,6 +102,13 @@ def test_names_and_parameters_are_the_same() -> None:
                 if inspect.isfunction(getattr(type(theirs), name, None)):
                     assert parameters(getattr(ours, name)) == parameters(getattr(theirs, name)), (type(ours), name)
     assert parameters(SyncClient) == parameters(Client)
+
+
+def test_an_editor_shows_what_a_blocking_method_does() -> None:
+    for other, blocking in ((Consumer, SyncConsumer), (Producer, SyncProducer), (Admin, SyncAdmin)):
+        for name, method in inspect.getmembers(other, inspect.isfunction):
+            if not name.startswith("_") and method.__doc__ and hasattr(blocking, name):
+                assert getattr(blocking, name).__doc__, f"{blocking.__name__}.{name}"
 
 
 def test_a_client_with_tls_begins_with_a_handshake() -> None:

@@ -34,3 +34,10 @@ def test_several_addresses_stand_with_commas() -> None:
     assert parse_addresses("a:1, b ,") == [Address("a", 1), Address("b", 9092)]
     with pytest.raises(ValueError, match="no address"):
         parse_addresses(" , ")
+
+
+def test_several_addresses_may_be_a_list() -> None:
+    assert parse_addresses(["a:1", Address("b", 9092)]) == [Address("a", 1), Address("b", 9092)]
+    for wrong in (b"a:1", None, [("a", 1)], [b"a:1"]):
+        with pytest.raises(TypeError, match="like 'host:9092'"):
+            parse_addresses(wrong)  # type: ignore[arg-type]
