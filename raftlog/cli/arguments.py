@@ -61,8 +61,9 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, message: str) -> str:
         word = re.search(r"--[\w-]+", message)
         known = [text for action in self._actions for text in action.option_strings if text.startswith("--")]
-        close = nearest(word.group(), known) if word and word.group() not in known else None
-        return f"did you mean {close}?" if close else f"`{self.prog} --help` shows what it takes"
+        plain = {text.removeprefix("--"): text for text in known}  # what all begin with says nothing
+        close = nearest(word.group()[2:], [*plain]) if word and word.group() not in known else None
+        return f"did you mean {plain[close]}?" if close else f"`{self.prog} --help` shows what it takes"
 
 
 class Verbs:
@@ -186,14 +187,23 @@ def key_values(pairs: list[str], option: str) -> dict[str, str]:
 
 def partition_list(text: str) -> list[int]:
     """`0,3-5` as [0, 3, 4, 5]."""
+    return _numbers(text, "partition", "`raftlog topic describe NAME`")
+
+
+def broker_list(text: str) -> list[int]:
+    """The same for brokers."""
+    return _numbers(text, "broker", "`raftlog cluster status`")
+
+
+def _numbers(text: str, what: str, command: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise UsageError(f"{text!r} is not a list of partitions", "write it like 0,3-5")
+            raise UsageError(f"{text!r} is not a list of {what}s", "write it like 0,3-5")
         first = int(match[1])
         last = int(match[2] or first)
         if last > PARTITION_MAX:
-            raise UsageError(f"there is no partition {last}", "`raftlog topic describe NAME` shows those there are")
+            raise UsageError(f"there is no {what} {last}", f"{command} shows those there are")
         found += range(first, last + 1)
     return sorted(set(found))

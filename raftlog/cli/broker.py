@@ -104,12 +104,15 @@ def gather_settings(options: argparse.Namespace) -> dict[str, str]:
 
 def add_peers(settings: dict[str, str], options: argparse.Namespace) -> None:
     """What --peers, --peer-listen and --observer come to in Kafka's settings (KIP-595). Raises UsageError."""
-    if options.peers is None:
+    text = options.peers
+    if text is None and (options.observer or options.peer_listen):
+        text = settings.get("controller.quorum.voters")  # the list may be in the file
+    if text is None:
         for option, given in (("--peer-listen", options.peer_listen), ("--observer", options.observer)):
             if given:
                 raise UsageError(f"{option} needs --peers", "without --peers a broker runs alone: leave both out")
         return
-    peers = parse_peers(options.peers)
+    peers = parse_peers(text)
     settings["controller.quorum.voters"] = ",".join(f"{number}@{where}" for number, where in peers.items())
     own = peers.get(int(settings["node.id"])) if settings.get("node.id", "").isdecimal() else None
     if options.observer:
@@ -251,7 +254,7 @@ def worded(error: OSError) -> CommandFailed:
             what = f"cannot listen for peers: {what.rpartition('address ')[2]}"
             hint = "another process has that port of --peers or --peer-listen; is this broker running already?"
         case errno.EADDRINUSE:
-            option = "--metrics-listen" if "/metrics" in what else "--listen"
+            option = "--health-listen or --metrics-listen" if "/metrics" in what else "--listen"
             hint = f"another process listens there: stop it, or choose another port with {option}"
         case errno.EADDRNOTAVAIL if "bind on address" in what:
             what = f"cannot listen for peers: {what.rpartition('address ')[2]}"

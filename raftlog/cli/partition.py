@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, partition_list, positive_count
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, broker_list, partition_list, positive_count
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
@@ -73,7 +73,7 @@ def reassign_parser() -> Parser:
     step.add_argument("--status", action="store_true", help="show what is under way, and how far it is")
     step.add_argument("--cancel", nargs="?", const="", metavar="FILE", help="call off what is under way, or a plan")
     parser.add_argument("--topics", metavar="A,B", help="for --plan: these topics (default: all but the brokers' own)")
-    parser.add_argument("--brokers", type=partition_list, metavar="1,2-4", help="for --plan: these (default: all)")
+    parser.add_argument("--brokers", type=broker_list, metavar="1,2-4", help="for --plan: these (default: all)")
     parser.add_argument("--replication-factor", type=int, metavar="N", help="for --plan: copies of each partition")
     parser.add_argument(
         "--throttle", type=positive_count, metavar="BYTES", help="for --execute: bytes a second for each broker"

@@ -209,6 +209,8 @@ class Kafka:
         A value is bytes, str (UTF-8), None (a tombstone), a pair (key, value) of those, or a `raftlog.client.Outgoing`.
         `partitions`: one for each record; without it the key decides.
         """
+        if isinstance(values, str | bytes):
+            raise TypeError(f"values are a list of records, and this is one: [{values!r}]")
         records = [_outgoing(value) for value in values]
         if partitions is not None:
             records = [each._replace(partition=at) for each, at in zip(records, partitions, strict=True)]
@@ -274,7 +276,8 @@ class Kafka:
             fits = found.state == state and members in (None, len(found.members))
             return found if fits else None
 
-        found = wait_until(look, timeout, lambda: f"group {group} {state} with {members} members; it is: {last}")
+        many = "" if members is None else f" with {members} members"
+        found = wait_until(look, timeout, lambda: f"group {group} {state}{many}; it is: {last}")
         assert found is not None
         return found
 

@@ -50,17 +50,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test whose mark asks for other brokers gets a Kafka of its own kind; tests of one kind run together."""
+    """A test whose mark asks for other brokers gets a Kafka of its own kind."""
     marker = metafunc.definition.get_closest_marker("kafka")
     if marker is None:
         return
     unknown = {*marker.kwargs} - {*_OF_BROKERS, *_OF_TOPICS}
     if unknown or marker.args:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: pytest.mark.kafka takes {MARKER.partition(':')[0]}")
-    wanted = {name: marker.kwargs[name] for name in _OF_BROKERS if name in marker.kwargs}
+        text = f"{metafunc.definition.nodeid}: pytest.mark.kafka takes {MARKER.partition(':')[0]}"
+        pytest.fail(text, pytrace=False)
+    wanted = _wanted(marker)
     if wanted and "kafka" in metafunc.fixturenames:
         label = "-".join(f"{name}={wanted[name]}" for name in wanted if name == "brokers") or "kafka"
         metafunc.parametrize("kafka", [wanted], indirect=True, scope="session", ids=[label])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one kind run together: each change of kind stops a Kafka and starts another one."""
+    kinds: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        marker = item.get_closest_marker("kafka")
+        kinds.setdefault(repr(_wanted(marker)) if marker is not None else "{}", []).append(item)
+    items[:] = [item for kind in kinds.values() for item in kind]
+
+
+def _wanted(marker: pytest.Mark) -> dict[str, Any]:
+    """What it asks of the brokers."""
+    return {name: marker.kwargs[name] for name in _OF_BROKERS if name in marker.kwargs}
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.cli.arguments import key_values, partition_list
+from raftlog.cli.arguments import broker_list, key_values, partition_list
 from raftlog.cli.failure import UsageError, nearest
 from raftlog.cli.main import main
 from raftlog.cli.output import plural, table
@@ -26,6 +26,31 @@ def test_partitions_are_written_as_numbers_and_ranges() -> None:
 def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="list of partitions"):
         partition_list(text)
+
+
+def test_brokers_are_written_alike_and_called_brokers() -> None:
+    assert broker_list("1,2-4") == [1, 2, 3, 4]
+    with pytest.raises(UsageError, match="list of brokers"):
+        broker_list("a")
+    with pytest.raises(UsageError, match="there is no broker 99999999999"):
+        broker_list("99999999999")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--dta", None),  # as near to --id as to --data-dir, if the dashes counted
+        ("--port", None),
+        ("--data", "--data-dir"),
+        ("--heath-listen", "--health-listen"),
+    ],
+)
+def test_an_option_is_only_suggested_when_its_name_is_near(
+    capsys: pytest.CaptureFixture[str], given: str, meant: str | None
+) -> None:
+    assert main(["broker", given, "x"]) == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {meant}?" in said if meant else "did you mean" not in said
 
 
 def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted_out() -> None:

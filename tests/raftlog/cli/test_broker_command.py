@@ -70,6 +70,14 @@ def test_a_broker_that_the_peers_do_not_name_listens_for_none() -> None:
         assert given.get("process.roles") == ("broker" if flags else None)
 
 
+def test_an_observer_may_have_its_peers_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"node.id=4\ncontroller.quorum.voters={PEERS}\n")
+    given = settings("--config", str(file), "--observer", "--peer-listen", "127.0.0.1:9492")
+    assert given["process.roles"] == "broker" and given["controller.listener.names"] == "CONTROLLER"
+    assert given["listeners"] == "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9492"
+
+
 def test_health_is_served_where_it_is_asked_for() -> None:
     assert settings("--id", "1", "--health-listen", "127.0.0.1:8080")["raftlog.health.listener"] == "127.0.0.1:8080"
     assert settings("--id", "1", "--metrics-listen", "127.0.0.1:8081")["raftlog.metrics.listener"] == "127.0.0.1:8081"
@@ -180,11 +188,12 @@ def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_a_port_of_the_metrics_that_is_taken_is_told_as_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listener", ["health", "metrics"])
+def test_a_port_of_the_metrics_that_is_taken_is_told_as_that(tmp_path: Path, listener: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = {"raftlog.metrics.listener": f"127.0.0.1:{taken.getsockname()[1]}"}
+        settings = {f"raftlog.{listener}.listener": f"127.0.0.1:{taken.getsockname()[1]}"}
         made = BrokerProcess(1, tmp_path / "data", settings=settings, log_file=tmp_path / "log")
-        with pytest.raises(BrokerDied, match="choose another port with --metrics-listen"):
+        with pytest.raises(BrokerDied, match="another port with --health-listen or --metrics-listen"):
             made.start()
 
 

@@ -107,7 +107,7 @@ def test_what_does_not_go_together_is_said(run: Run, words: list[str], message: 
 
 def test_a_state_that_there_is_not_is_refused(on_broker: Run, topic: str, open_one: Producer) -> None:
     outcome = on_broker("txn", "list", "--state", "Running")
-    assert outcome.code == 1 and "Running" in outcome.err
+    assert outcome.code == 1 and "Running" in outcome.err and "there are Empty, Ongoing" in outcome.err
 
 
 @pytest.mark.long

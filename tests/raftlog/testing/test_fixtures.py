@@ -33,6 +33,16 @@ def test_too_few_records_fail_with_those_that_came(kafka: Kafka, kafka_topic: st
         kafka.records(kafka_topic, 2, timeout=0.3)
 
 
+def test_a_text_is_one_record_and_not_its_letters(kafka: Kafka, kafka_topic: str) -> None:
+    with pytest.raises(TypeError, match=r"this is one: \['hello'\]"):
+        kafka.seed(kafka_topic, "hello")
+
+
+def test_a_group_that_is_waited_for_is_named_as_it_was_asked_for(kafka: Kafka, kafka_group: str) -> None:
+    with pytest.raises(NotInTime, match="Stable; it is: nobody knows it"):
+        kafka.wait_group(kafka_group, timeout=0.1)
+
+
 def test_an_empty_topic_has_no_records(kafka: Kafka, kafka_topics: Callable[..., list[str]]) -> None:
     assert kafka.records(kafka_topics(partitions=3)[0]) == []
 

@@ -93,6 +93,32 @@ def test_settings_and_marks_say_what_a_test_gets(tmp_path: Path) -> None:
 def test_a_mark_that_is_misspelt_is_told(tmp_path: Path) -> None:
     done = run_tests(tmp_path, "import pytest\n@pytest.mark.kafka(borkers=3)\ndef test_it(kafka): pass\n")
     assert "pytest.mark.kafka takes kafka(brokers=1" in done.stdout
+    assert "pluggy" not in done.stdout and len(done.stdout.splitlines()) < 10
+
+
+KINDS = """
+import pytest
+
+def test_a(kafka): pass
+
+@pytest.mark.kafka(brokers=3)
+def test_b(kafka): pass
+
+def test_c(kafka): pass
+
+@pytest.mark.kafka(partitions=2)
+def test_d(kafka): pass
+
+@pytest.mark.kafka(settings={"num.partitions": "2"})
+def test_e(kafka): pass
+"""
+
+
+def test_tests_of_one_kind_run_together(tmp_path: Path) -> None:
+    files = {"test_one.py": KINDS, "test_two.py": KINDS}
+    done = run_files(tmp_path, files, "--collect-only")
+    order = "".join(re.findall(r"::test_(.)", done.stdout))
+    assert order == "acdacd" + "bb" + "ee"
 
 
 @pytest.mark.long
