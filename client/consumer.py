@@ -102,8 +102,9 @@ class Consumer(Positions):
         """
         if not self._started:
             raise WrongState("the consumer is not started: use it in a `with` block")
-        seconds = self._router.timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
+        if not isinstance(max_records, int) or max_records < 1:  # other clients' first argument is a time
+            raise ValueError(f"poll({max_records!r}): at least one record is asked for, as in poll(500, timeout=1)")
+        deadline = time.monotonic() + (self._router.timeout if timeout is None else timeout)
         self._polled_at = time.monotonic()
         self._polling = True
         slices: list[Slice] = []

@@ -141,8 +141,9 @@ class Kafka:
     def running(self) -> Cluster:
         """The cluster. Raises RuntimeError when there is none of ours."""
         if self.cluster is None:
-            why = "this Kafka runs elsewhere" if self._external is not None else "it is not started: use `with`"
-            raise RuntimeError(f"no brokers to take hold of: {why}")
+            elsewhere = "this Kafka runs elsewhere (as with --kafka-shared and --kafka-bootstrap)"
+            why = elsewhere if self._external is not None else "it is not started: use `with`"
+            raise RuntimeError(f"no brokers to take hold of, or to make faults in: {why}")
         return self.cluster
 
     @property

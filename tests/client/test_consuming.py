@@ -199,6 +199,13 @@ async def test_brokers_that_stay_away_are_told_and_closing_does_not_wait_for_the
         brokers.brokers[0].start()
 
 
+async def test_a_poll_for_no_records_or_for_a_time_is_refused(client: Client, topic: str) -> None:
+    async with client.consumer(topic) as consumer:
+        for wrong in (0, 1.0):
+            with pytest.raises(ValueError, match="timeout=1"):
+                await consumer.poll(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.long
 async def test_brokers_that_never_tell_where_a_log_begins_are_told() -> None:
     with Kafka() as own:
