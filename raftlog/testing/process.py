@@ -68,6 +68,7 @@ class BrokerProcess:
         self._ready: int | None = None
         self._lifeline: int | None = None
         self._death: int | None = None
+        self._waker: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -179,9 +180,20 @@ class BrokerProcess:
     def pause(self) -> None:
         """SIGSTOP: the process lives, holds its sockets and answers nothing."""
         os.kill(self.pid, signal.SIGSTOP)
+        if self._waker is None:
+            # Who stands still does not see that the parent is gone. This one does, and wakes it: then it stops.
+            wake = ["/bin/sh", "-c", 'read -r _; kill -CONT "$0"', str(self.pid)]
+            self._waker = subprocess.Popen(wake, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+        self._dismiss_waker()
+
+    def _dismiss_waker(self) -> None:
+        if self._waker is not None:
+            self._waker.kill()
+            self._waker.communicate()
+            self._waker = None
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop it (or kill -9) and start it again on the same port and data directory."""
@@ -197,6 +209,7 @@ class BrokerProcess:
             if descriptor is not None:
                 os.close(descriptor)
         self._ready = self._lifeline = self._death = None
+        self._dismiss_waker()
 
     def log(self) -> str:
         """What the broker has logged so far, over all its starts (empty when it logs to our standard error)."""
