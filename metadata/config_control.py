@@ -6,6 +6,7 @@ What values are allowed is in `configs`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation, ConfigsAltered
@@ -28,6 +29,8 @@ from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
 PER_IP = "max.connections.per.ip"
+
+_BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 ELECTORAL = frozenset({MIN_ISR, "unclean.leader.election.enable"})
 """Settings that may change who leads, or who may."""
@@ -136,7 +139,7 @@ def _check_resource(image: MetadataImage, resource: AlterResource) -> ResourceTy
 
 def _check_broker(image: MetadataImage, name: str) -> None:
     # Kafka's own spelling of an id only: "01" would be another resource for the same broker.
-    if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+    if _BROKER_ID.fullmatch(name) is None:
         message = f"Node id must be an integer, but it is: '{name}'"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     if int(name) not in image.brokers:

@@ -101,7 +101,8 @@ class ConfigDefinition(NamedTuple):
 
 # -- texts and values ----------------------------------------------------------------------------
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4300}", re.ASCII)
+"""Python's `int` raises for more digits, leading zeros among them."""
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(Infinity|NaN)", re.ASCII)
 _LIMITS = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 
@@ -226,12 +227,13 @@ def elements_of(*choices: str) -> Validator:
     return one_of(*choices)._replace(by_element=True)
 
 
-_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
+REPLICA = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
+"""A replica in a list of throttled ones: the number of its partition, and its broker's."""
 
 
 def _throttled_replicas(value: Value) -> str | None:
     assert isinstance(value, tuple)
-    if value == ("*",) or all(_REPLICA.fullmatch(element) for element in value):
+    if value == ("*",) or all(REPLICA.fullmatch(element) for element in value):
         return None
     return "must be '*' or a list of replicas in the format [partitionId]:[brokerId],[partitionId]:[brokerId],..."
 

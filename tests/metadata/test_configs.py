@@ -148,6 +148,10 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object
         ("remote.storage.enable", "true", "not supported by raftlog: it has no tiered storage"),
         ("local.retention.ms", "10", "not supported by raftlog: it has no tiered storage"),
         ("follower.replication.throttled.replicas", "a", "must be '[*]' or a list of replicas"),
+        # More digits than Python's `int` reads.
+        ("retention.ms", "9" * 5000, "Not a number of type LONG"),
+        ("min.insync.replicas", "0" * 5000 + "1", "Not a number of type INT"),
+        ("leader.replication.throttled.replicas", "0:" + "1" * 5000, "must be '[*]' or a list of replicas"),
         ("retention.mss", "1", r"Unknown topic config name: retention.mss \(did you mean retention.ms\?\)"),
         ("message.format.version", "3.0", "Unknown topic config name: message.format.version"),
     ],
@@ -364,6 +368,7 @@ def test_a_resource_named_twice_is_refused_both_times_and_the_others_are_altered
         (BROKER, "7", ("log.retention.ms", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
         (BROKER, "01", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         (BROKER, "²", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (BROKER, "7" * 5000, ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         (ResourceType.BROKER_LOGGER, "1", ("a", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "log levels"),
         (ResourceType.CLIENT_METRICS, "m", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "CLIENT_METRICS"),
         (99, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),

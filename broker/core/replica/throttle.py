@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raftlog.metadata.config_definition import REPLICA
 from raftlog.wire.ids import BrokerId
 
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -26,11 +27,9 @@ class ThrottledReplicas:
     def __init__(self, text: str) -> None:
         names = [name.strip() for name in text.split(",") if name.strip()]
         self._all = "*" in names
-        self._replicas = {
-            (int(partition), int(broker))
-            for partition, colon, broker in (name.partition(":") for name in names)
-            if colon
-        }
+        # What is no replica is passed over: the text may be of a version that took more, and is replayed everywhere.
+        found = [match for match in map(REPLICA.fullmatch, names) if match is not None]
+        self._replicas = {(int(match[1]), int(match[2])) for match in found}
 
     def __contains__(self, replica: tuple[int, int]) -> bool:
         """Whether a replica (partition, broker) is throttled."""
