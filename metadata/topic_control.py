@@ -259,11 +259,14 @@ def create_partitions(
     repeated = _repeated(topic.name for topic in command.topics)
     records: list[Record] = []
     results: dict[str, tuple[str, ErrorCode, str | None]] = {}
+    room = MAX_PARTITIONS_PER_REQUEST
     for wanted in command.topics:
         try:
             if wanted.name in repeated:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records.append(_more_partitions(image, wanted))
+            record = _more_partitions(image, wanted, room)
+            room -= len(record.partitions)
+            records.append(record)
             results[wanted.name] = (wanted.name, ErrorCode.NONE, None)
         except Refused as refused:
             results[wanted.name] = (wanted.name, refused.error, refused.message)
@@ -271,7 +274,7 @@ def create_partitions(
     return Decision(() if command.validate_only else tuple(records), response)
 
 
-def _more_partitions(image: MetadataImage, wanted: MorePartitions) -> NewPartitionsRecord:
+def _more_partitions(image: MetadataImage, wanted: MorePartitions, most: int) -> NewPartitionsRecord:
     topic = image.topics.get(wanted.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -286,7 +289,7 @@ def _more_partitions(image: MetadataImage, wanted: MorePartitions) -> NewPartiti
             f"The topic {wanted.name} currently has {current} partition(s); {wanted.partitions} would not be an"
             " increase.",
         )
-    if additional > MAX_PARTITIONS_PER_REQUEST:
+    if additional > most:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
 from raftlog.broker.runtime.pending_changes import PendingChanges
+from raftlog.metadata.codec import encode_records
 from raftlog.metadata.commands import (
     NO_EPOCH,
     AllocateProducerIds,
@@ -28,7 +29,7 @@ from raftlog.metadata.controller import Environment, decide
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
-from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
+from raftlog.raft.seam import ENTRY_BYTES_MAX, MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerEpoch, BrokerId
 
@@ -176,6 +177,16 @@ class Controller:
             if loop.time() + RETRY_SECONDS >= deadline:
                 break
             await asyncio.sleep(RETRY_SECONDS)
+        return self._refused(command, failure)
+
+    async def execute_as_leader(self, command: Command[R]) -> R:
+        """Carry out what this node has found out as the leader, or nothing: its successor judges for itself."""
+        try:
+            return await self._execute_here(command)
+        except ProposalFailed as failure:
+            return self._refused(command, failure)
+
+    def _refused(self, command: Command[R], failure: ProposalFailed) -> R:
         if isinstance(failure, NotLeader):
             return command.refused(ErrorCode.NOT_CONTROLLER, str(failure))
         log.error("metadata not changed: %s", failure)
@@ -191,7 +202,12 @@ class Controller:
             command = self.before_deciding(command)
         decision = decide(self._pending.newest(self.image), command, self._environment)
         if decision.records:
-            await self._log.propose((self._pending.add(self.image, decision.records),))
+            entry = encode_records(decision.records)
+            if len(entry) > ENTRY_BYTES_MAX:
+                text = f"this would be {len(entry)} bytes of metadata, and at most {ENTRY_BYTES_MAX} change at once"
+                return command.refused(ErrorCode.POLICY_VIOLATION, text)
+            self._pending.add(self.image, decision.records, entry)
+            await self._log.propose((entry,))
         elif self._pending and not command.liveness_only:
             # The answer rests on changes that are not yet committed, and must not be given before they are.
             await self._log.propose(())

@@ -136,7 +136,7 @@ class ControllerDuties:
             log.log(level, "broker=%d epoch=%d is fenced: %s", one.broker_id, one.broker_epoch, one.reason)
         brokers = tuple((one.broker_id, one.broker_epoch) for one in silent)
         began = self._loop.time()
-        answer = await self._controller.execute(FenceBrokers(brokers), self._settings.session_ms / 1000)
+        answer = await self._controller.execute_as_leader(FenceBrokers(brokers))
         if answer.error is ErrorCode.NONE:
             seconds = self._loop.time() - began
             log.info("brokers=%s fenced, %d partitions changed in %.3f s", answer.fenced, answer.partitions, seconds)
@@ -152,6 +152,6 @@ class ControllerDuties:
         self._on_task(self._loop.create_task(self._give_back_leaders()))
 
     async def _give_back_leaders(self) -> None:
-        answer = await self._controller.execute(RebalanceLeaders())
+        answer = await self._controller.execute_as_leader(RebalanceLeaders())
         if answer.results:
             log.info("%d partitions given back to their preferred leaders", len(answer.results))

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from raftlog.metadata.codec import encode_records
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Record
@@ -36,25 +35,25 @@ class PendingChanges:
 
     def newest(self, committed: MetadataImage) -> MetadataImage:
         """The image with all that is pending."""
-        last = self._changes[-1] if self._changes else None
-        if last is not None and (last.entry_index != self._log.last_index or self._term != self._log.term):
-            # What was proposed is not going to be committed: the disk failed, or another node leads now.
-            self._changes.clear()
-            last = None
-        return last.image if last is not None else committed
+        changes, last_index = self._changes, self._log.last_index
+        # What the log has not taken, or has given up, is gone. What was proposed before that may still be committed.
+        while changes and changes[-1].entry_index > last_index:
+            changes.pop()
+        if changes and (changes[-1].entry_index != last_index or self._term != self._log.term):
+            # Another node leads now.
+            changes.clear()
+        return changes[-1].image if changes else committed
 
-    def add(self, committed: MetadataImage, records: Sequence[Record]) -> bytes:
-        """The entry to be proposed next, of these records."""
+    def add(self, committed: MetadataImage, records: Sequence[Record], entry: bytes) -> None:
+        """`entry`, which holds these records, is proposed next."""
         delta = MetadataDelta(self.newest(committed))
         for record in records:
             delta.replay(record)
         if delta.anomalies:
             raise InvariantViolation(f"a decision contradicts the metadata: {'; '.join(delta.anomalies)}")
         index = self._log.last_index + 1
-        entry = encode_records(records)
         self._term = self._log.term
         self._changes.append(PendingChange(index, entry, delta, delta.apply(index)))
-        return entry
 
     def committed(self, index: int, entry: bytes) -> PendingChange | None:
         """The change that this committed entry is; None when it is somebody else's, and then ours never will be."""

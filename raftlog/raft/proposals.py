@@ -8,10 +8,8 @@ from collections.abc import Awaitable, Sequence
 from raftlog.raft.core.entries import APPLICATION_OVERHEAD, application_data
 from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.node import RaftNode
-from raftlog.raft.seam import NotLeader, ProposalFailed
+from raftlog.raft.seam import ENTRY_BYTES_MAX, NotLeader, ProposalFailed
 
-ENTRY_BYTES_MAX = 32 * 1024 * 1024
-"""One entry; it travels in one frame."""
 QUEUED_BYTES_MAX = 128 * 1024 * 1024
 """Entries proposed in one turn of the event loop."""
 
@@ -37,7 +35,7 @@ class Proposals:
             self._wait_for_all(done)
             return done
         sizes = [len(entry) + APPLICATION_OVERHEAD for entry in entries]
-        if max(sizes) > ENTRY_BYTES_MAX:
+        if max(map(len, entries)) > ENTRY_BYTES_MAX:
             done.set_exception(ProposalFailed(f"an entry exceeds {ENTRY_BYTES_MAX} bytes", outcome_unknown=False))
             return done
         if node.sync.queued_bytes + sum(sizes) > QUEUED_BYTES_MAX:

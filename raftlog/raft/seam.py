@@ -11,6 +11,9 @@ from typing import Protocol
 
 from raftlog.histogram import Histogram
 
+ENTRY_BYTES_MAX = 32 * 1024 * 1024
+"""The largest entry that may be proposed; it travels in one frame."""
+
 ReplayCallback = Callable[[int, bytes], None]
 """Called with (index, entry) for each committed entry, in order, without a gap, on the event loop. Must not
 raise.

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import pytest
 
+from raftlog.broker.runtime import controller
 from raftlog.metadata.cluster_commands import AlterPartitions, BrokerHeartbeat, IsrMember, IsrProposal
-from raftlog.metadata.commands import Command, CreateTopics, DeleteTopics, NewTopic
+from raftlog.metadata.commands import AllocateProducerIds, Command, CreateTopics, DeleteTopics, NewTopic
+from raftlog.raft import proposals
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import ProposalFailed
 from raftlog.wire.errors import ErrorCode
@@ -70,6 +73,34 @@ async def test_producer_ids_are_unique_in_the_whole_cluster(tmp_path: Path) -> N
             assert all(error is ErrorCode.NONE for error, _ in answers)
             given += [producer_id for _, producer_id in answers]
         assert len(set(given)) == len(given)
+
+
+async def test_a_change_that_is_refused_does_not_hide_those_under_way_from_the_next_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(tmp_path) as world:
+        leader = world.leader
+        epoch = leader.controller.broker_epoch
+        monkeypatch.setattr(proposals, "QUEUED_BYTES_MAX", 4000)
+        first, refused, second = await asyncio.gather(
+            leader.controller.execute(AllocateProducerIds(leader.node_id, epoch)),
+            leader.controller.execute(CreateTopics((NewTopic("large", 1000, 3),)), 0.0),
+            leader.controller.execute(AllocateProducerIds(leader.node_id, epoch)),
+        )
+        assert refused.results[0].error is not ErrorCode.NONE
+        assert first.error is second.error is ErrorCode.NONE
+        assert first.first != second.first, "a block of producer ids was given twice"
+
+
+async def test_a_change_that_no_entry_holds_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World(tmp_path) as world:
+        monkeypatch.setattr(controller, "ENTRY_BYTES_MAX", 4000)
+        for node in world.nodes.values():
+            (result,) = await world.create(node, NewTopic("large", 1000, 3))
+            assert result.error is ErrorCode.POLICY_VIOLATION
+            assert "bytes of metadata" in (result.message or "")
+        (result,) = await world.create(world.leader, NewTopic("small", 1, 3))
+        assert result.error is ErrorCode.NONE
 
 
 async def test_isr_proposals_reach_the_leader_as_one_command(tmp_path: Path) -> None:

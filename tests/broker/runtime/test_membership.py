@@ -14,7 +14,9 @@ from raftlog.broker.runtime.directory_reports import Assignments
 from raftlog.broker.runtime.lifecycle import State
 from raftlog.metadata.cluster_commands import UnregisterBroker
 from raftlog.metadata.commands import NewTopic
+from raftlog.metadata.liveness import Silence
 from raftlog.metadata.records import NO_LEADER
+from raftlog.wire.ids import BrokerId
 from tests.broker.runtime.membership_world import SESSION_MS, Node, World, is_serving
 from tests.waiting import until
 
@@ -80,6 +82,20 @@ async def test_nobody_is_fenced_while_the_quorum_changes_its_leader(tmp_path: Pa
             await world.leader.controller.transfer_leadership(node.node_id)
             await until(lambda node=node: node.controller.log.is_leader)  # type: ignore[misc]
             await until(partial(heard_beyond, node, time.monotonic() + 1.5 * SESSION_MS / 1000))
+
+
+async def test_what_a_leader_found_out_is_not_carried_out_by_its_successor(tmp_path: Path) -> None:
+    """A leader that is cut off hears nobody, and would have all others fenced as soon as it is heard again."""
+    async with World(tmp_path, session_ms=HOUR_MS) as world:
+        old = world.leader
+        healthy = world.followers[0]
+        epoch = healthy.controller.broker_epoch
+        await old.controller.transfer_leadership(healthy.node_id)
+        await until(lambda: not old.controller.log.is_leader and healthy.controller.log.is_leader, "another one leads")
+        before = healthy.image.version
+        await old.duties._fence((Silence(BrokerId(healthy.node_id), epoch, "not heard"),))
+        assert healthy.image.version == before
+        assert not healthy.image.brokers[healthy.node_id].fenced
 
 
 async def test_a_broker_that_leaves_hands_its_partitions_over_first(tmp_path: Path) -> None:
