@@ -249,6 +249,7 @@ class Journal:
         frame = encode_frame([header])
         path = self._path(segment)
         while True:
+            descriptor = -1
             try:
                 descriptor = self._disk.open(path, create=True)
                 append(self._disk, descriptor, frame)
@@ -256,6 +257,8 @@ class Journal:
                 self._disk.sync_directory(self.directory)
                 break
             except OSError as error:
+                if descriptor >= 0:
+                    self._disk.close(descriptor)
                 self._remove_after(error, path)
         if self._descriptor >= 0:
             self._disk.close(self._descriptor)

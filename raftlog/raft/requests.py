@@ -16,6 +16,9 @@ REQUEST_BYTES_MAX = 32 * 1024 * 1024
 DEPOSED_SECONDS_MAX = 0.5
 """A leader that hands over answers at once; one that was replaced may stand still, and holds its connections."""
 
+ASK_AGAIN_SECONDS = 0.25
+"""A leader that could not hand over leads on, and nobody is told."""
+
 ANSWERED, NOT_LEADER, FAILED = 0, 1, 2
 
 
@@ -49,6 +52,7 @@ class Requests:
         # Of them, those whose leader leads no more: they wait only a moment longer.
         self._given_up: set[int] = set()
         self._changes: list[asyncio.Future[None]] = []
+        self._changes_seen = 0
         self._held: list[tuple[int, int, bytes]] = []
         self._answering: dict[tuple[int, int], asyncio.Task[None]] = {}
 
@@ -78,10 +82,12 @@ class Requests:
                 raise NotLeader(self._quorum.leader_id)
             if self._quorum.is_leader:
                 return await self._ask_itself(payload, left)
+            changes = self._changes_seen
             answer = await self._ask_other(payload, left)
             if answer is not None:
                 return answer
-            await self._wait_for_change(deadline - loop.time())
+            if changes == self._changes_seen:
+                await self._wait_for_change(min(deadline - loop.time(), ASK_AGAIN_SECONDS))
 
     async def _ask_itself(self, payload: bytes, left: float) -> bytes:
         if self._handler is None:
@@ -128,6 +134,7 @@ class Requests:
 
     def changed(self) -> None:
         """Who leads, who is connected, or whether this node may decide has changed."""
+        self._changes_seen += 1
         changes, self._changes = self._changes, []
         for change in changes:
             _resolve(change)

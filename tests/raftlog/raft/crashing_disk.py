@@ -33,6 +33,7 @@ class CrashingDisk:
     durable_names: dict[str, _File] = field(default_factory=dict)
     descriptors: dict[int, _File] = field(default_factory=dict)
     locked: set[str] = field(default_factory=set)
+    is_open: set[int] = field(default_factory=set)
 
     def reboot(self) -> CrashingDisk:
         """The disk as the next process finds it."""
@@ -84,6 +85,7 @@ class CrashingDisk:
             self.names.setdefault(path, _File())
         descriptor = len(self.descriptors)
         self.descriptors[descriptor] = self.names[path]
+        self.is_open.add(descriptor)
         return descriptor
 
     def read_at(self, descriptor: int, length: int, position: int) -> bytes:
@@ -114,7 +116,7 @@ class CrashingDisk:
         file.volatile = file.volatile[:length]
 
     def close(self, descriptor: int) -> None:
-        pass
+        self.is_open.discard(descriptor)
 
     def rename(self, old: str, new: str) -> None:
         self._step("rename")

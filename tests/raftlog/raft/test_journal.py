@@ -245,6 +245,20 @@ def test_a_full_disk_fails_the_write_and_later_ones_succeed() -> None:
     assert [entry.data for entry in again.recovered.entries] == [b"one", b"other"]
 
 
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_segment_that_cannot_be_begun_keeps_no_descriptor(operation: str) -> None:
+    files = CrashingDisk(random.Random(1))
+    journal = Journal(DIRECTORY, files, segment_bytes=10)
+    journal.append([Entry(1, 1, b"one")])
+    before = len(files.is_open)
+    for _ in range(3):
+        files.fail[operation] = 1
+        with pytest.raises(JournalFailed, match="No space left on device"):
+            journal.append([Entry(2, 1, b"two")])
+    assert len(files.is_open) == before
+    journal.append([Entry(2, 1, b"two")])
+
+
 @pytest.mark.parametrize("operation", ["write", "open"])
 def test_on_a_full_disk_the_journal_takes_from_what_is_kept_for_it(operation: str) -> None:
     files = CrashingDisk(random.Random(1))

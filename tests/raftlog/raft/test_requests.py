@@ -10,7 +10,7 @@ import pytest
 from raftlog.raft import requests
 from raftlog.raft.channel import Kind
 from raftlog.raft.requests import Requests
-from raftlog.raft.seam import ProposalFailed
+from raftlog.raft.seam import NotLeader, ProposalFailed
 
 ASKING, LEADING = 1, 2
 
@@ -80,6 +80,36 @@ def test_a_stopped_leader_is_not_waited_for_once_another_leads(monkeypatch: pyte
         with pytest.raises(ProposalFailed, match="leads no more") as failure:
             await asyncio.wait_for(asked, 5)
         assert failure.value.outcome_unknown
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("told_meanwhile", [True, False])
+def test_who_is_told_by_the_leader_that_it_leads_no_more_asks_again(
+    told_meanwhile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the change was heard of before that answer came, or nothing changes: a hand-over came to nothing."""
+    monkeypatch.setattr(requests, "ASK_AGAIN_SECONDS", 20.0 if told_meanwhile else 0.0)
+
+    async def story() -> None:
+        asking, leader = Side(ASKING, 1 << 40), Side(LEADING, 1 << 50)
+        asking.other, leader.other = leader, asking
+        refused: list[asyncio.Future[None]] = []
+
+        async def decide(_: int, payload: bytes) -> bytes:
+            if not refused:
+                refused.append(asyncio.get_running_loop().create_future())
+                await refused[0]
+                raise NotLeader(LEADING)
+            return payload
+
+        leader.requests.handle_with(decide)
+        asked = asyncio.create_task(asking.requests.ask(b"command", 20))
+        await settle()
+        if told_meanwhile:
+            asking.requests.changed()
+        refused[0].set_result(None)
+        assert await asyncio.wait_for(asked, 5) == b"command"
 
     asyncio.run(story())
 
