@@ -105,8 +105,11 @@ class DirectoryReports:
     def report(self) -> None:
         """Tell what the metadata do not say yet."""
         image = self._controller.image
+        own = image.brokers.get(self._node_id)
+        # One that failed while the broker runs is told of too: else its replicas, made just before, would lead for ever.
+        registered = own.directories if own is not None else ()
         for directory in self._logs.directories:
-            if directory.offline_reason is not None:
+            if directory.directory_id not in registered:
                 continue
             for name, index in directory.logs:
                 topic = image.topics.get(name)

@@ -6,11 +6,12 @@ import asyncio
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from raftlog.broker.runtime.cannot_start import CannotStart
-from raftlog.broker.runtime.directory_reports import Assignments
+from raftlog.broker.runtime.directory_reports import Assignments, DirectoryReports
 from raftlog.broker.runtime.lifecycle import State
 from raftlog.metadata.cluster_commands import UnregisterBroker
 from raftlog.metadata.commands import NewTopic
@@ -192,6 +193,25 @@ async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path
         await until(lambda: world.partition(broker, "a").leader == 1, "somebody else leads")
         assert world.partition(broker, "b").leader == 4
         assert not broker.image.brokers[4].fenced
+
+
+async def test_a_replica_of_which_nothing_was_told_before_its_directory_failed_is_led_by_another(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        one, two = b"directory one...", b"directory two..."
+        broker = await world.node(4, directories=(one, two)).up()
+        await world.topic(4, 1)
+        failed = SimpleNamespace(directory_id=one, offline_reason="it failed", logs={("t", 0): None})
+        usable = SimpleNamespace(directory_id=two, offline_reason=None, logs={})
+        logs = SimpleNamespace(directories=[failed, usable])
+        reports = DirectoryReports(broker.controller, logs, 4)  # type: ignore[arg-type]
+        broker.offline = (one,)
+        assert broker.lifecycle is not None
+        broker.lifecycle.heartbeat_now()
+        await until(lambda: broker.image.brokers[4].offline_directories == (one,), "the controller knows")
+        assert world.partition(broker).leader == 4
+        reports.report()
+        await until(lambda: world.partition(broker).leader == 1, "somebody else leads")
+        await reports.end()
 
 
 async def test_an_observer_that_dies_is_noticed_as_quickly_as_a_voter(tmp_path: Path) -> None:
