@@ -94,7 +94,7 @@ def _by_address(counts: Mapping[str, int]) -> Mapping[str, int]:
     for host, count in counts.items():
         try:
             addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # what is no name at all cannot even be asked for
             log.error("max.connections.per.ip.overrides: %s has no address (%s): no limit of its own", host, error)
             addresses = set()
         found.update(dict.fromkeys(addresses, count))

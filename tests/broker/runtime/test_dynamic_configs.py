@@ -94,6 +94,15 @@ async def test_no_more_connections_are_let_in_than_was_changed(broker: Broker, n
         writer.close()
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u200b"])
+async def test_a_host_that_cannot_be_looked_up_has_no_limit_and_stops_no_broker(broker: Broker, host: str) -> None:
+    opened: list[asyncio.StreamWriter] = []
+    await alter(broker, max_connections_per_ip_overrides=f"{host}:1,localhost:2")
+    assert [await is_let_in(broker, opened) for _ in range(3)] == [True, True, False]
+    for writer in opened:
+        writer.close()
+
+
 async def test_what_was_changed_holds_after_a_restart(tmp_path: Path) -> None:
     first = make(tmp_path / "1")
     await first.start()
