@@ -155,11 +155,13 @@ class Members:
     async def remove(self, node_id: NodeId) -> None:
         """See MetadataLog.remove_voter."""
         leadership, configuration = self._leadership(), self._node.raft.configuration
-        if configuration.voter(node_id) is None:
+        # Who is awaited would get its vote back whenever it comes.
+        if all(voter.node_id != node_id for voter in (*configuration.voters, *configuration.awaited)):
             raise _refused(f"node {node_id} has no vote")
         if configuration.ids == (node_id,):
             raise _refused("it is the last voter")
         self._refuse_second_change(leadership)
+        leadership.give_up_promotion(node_id)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._node.sync.on_committed(leadership.append_configuration(configuration.without(node_id)), done)
         await self._until(done)

@@ -341,6 +341,11 @@ class Leadership:
         """Give a node a vote as soon as it has everything; `outcomes` tells."""
         self.promotion = Promotion(node_id, *address, now, self._log.last_index, now)
 
+    def give_up_promotion(self, node_id: NodeId) -> None:
+        """A node is not to get a vote any more."""
+        if self.promotion is not None and self.promotion.node_id == node_id:
+            self._end_promotion(0, f"node {node_id} was removed")
+
     def maintain(self, committed: int, now: float) -> None:
         """Mend the membership where what nodes say of themselves differs from it; end what took too long."""
         if self.promotion is not None:

@@ -154,6 +154,26 @@ async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_ag
     await world.agree([b"a"])
 
 
+async def test_a_node_that_is_awaited_can_be_removed_and_gets_no_vote_when_it_comes(
+    world: World, tmp_path: Path
+) -> None:
+    leader = await world.led()
+    raft = leader.log.node.raft
+    await leader.log.propose([b"a"])
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    victim.kill()
+    shutil.rmtree(tmp_path / str(victim.node_id))
+    await world.start(victim.node_id)
+    await until(lambda: raft.configuration.voter(victim.node_id) is None)
+    world.nodes[victim.node_id].kill()
+    await until(lambda: raft.log.configuration_index <= raft.committed)
+    await leader.log.remove_voter(victim.node_id)
+    assert not raft.configuration.awaited
+    await world.start(victim.node_id)
+    await until(lambda: world.nodes[victim.node_id].state.entries == [b"a"])
+    assert raft.configuration.voter(victim.node_id) is None
+
+
 async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.start()
