@@ -55,16 +55,18 @@ def create_topics(image: MetadataImage, command: CreateTopics, environment: Envi
     taken: dict[str, str] = {}  # colliding form -> name, of the topics made here
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
-    partitions = 0
+    room = MAX_PARTITIONS_PER_REQUEST
     for topic in command.topics:
         try:
             if topic.name in repeated:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            # Before anything is made: others wait while this is decided.
+            _check_room(_wanted_partitions(topic, environment), room)
             record, configs = _new_topic(image, command, topic, taken, environment)
-            partitions += len(record.partitions)
-            if partitions > MAX_PARTITIONS_PER_REQUEST:
-                raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            room -= len(record.partitions)
         except Refused as refused:
+            if refused.error is ErrorCode.POLICY_VIOLATION:
+                room = 0
             results[topic.name] = _refused_topic(image, command, topic.name, refused)
             continue
         form = colliding_form(topic.name)
@@ -82,6 +84,17 @@ def create_topics(image: MetadataImage, command: CreateTopics, environment: Envi
             records.append(ConfigRecord(ResourceType.TOPIC, topic.name, dict(configs)))
     response = TopicsCreated(tuple(results.values()))
     return Decision(() if command.validate_only else tuple(records), response)
+
+
+def _check_room(partitions: int, room: int) -> None:
+    if partitions > room:
+        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _wanted_partitions(topic: NewTopic, environment: Environment) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return environment.num_partitions if topic.num_partitions == USE_DEFAULT else max(1, topic.num_partitions)
 
 
 def _refused_topic(image: MetadataImage, command: CreateTopics, name: str, refused: Refused) -> TopicResult:
@@ -148,8 +161,6 @@ def _placed(
     if count <= 0:
         message = "Number of partitions was set to an invalid non-positive value."
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
-    if count > MAX_PARTITIONS_PER_REQUEST:
-        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     if factor == USE_DEFAULT:
         factor = environment.default_replication_factor
     if factor <= 0:
@@ -170,8 +181,6 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[BrokerId,
     if topic.num_partitions != USE_DEFAULT:
         message = "A manual partition assignment was specified, but numPartitions was not set to -1."
         raise Refused(ErrorCode.INVALID_REQUEST, message)
-    if len(topic.assignments) > MAX_PARTITIONS_PER_REQUEST:
-        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     by_index: dict[int, tuple[BrokerId, ...]] = {}
     factor: int | None = None
     for index, replicas in topic.assignments:
@@ -274,7 +283,7 @@ def create_partitions(
     return Decision(() if command.validate_only else tuple(records), response)
 
 
-def _more_partitions(image: MetadataImage, wanted: MorePartitions, most: int) -> NewPartitionsRecord:
+def _more_partitions(image: MetadataImage, wanted: MorePartitions, room: int) -> NewPartitionsRecord:
     topic = image.topics.get(wanted.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -289,8 +298,7 @@ def _more_partitions(image: MetadataImage, wanted: MorePartitions, most: int) ->
             f"The topic {wanted.name} currently has {current} partition(s); {wanted.partitions} would not be an"
             " increase.",
         )
-    if additional > most:
-        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    _check_room(additional, room)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         replicas = _placed_after(image, topic, additional, factor)

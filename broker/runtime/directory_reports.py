@@ -106,7 +106,7 @@ class DirectoryReports:
         """Tell what the metadata do not say yet."""
         image = self._controller.image
         own = image.brokers.get(self._node_id)
-        # One that failed while the broker runs is told of too: else its replicas, made just before, would lead for ever.
+        # One that failed while the broker runs is told of too: else its newest replicas would lead for ever.
         registered = own.directories if own is not None else ()
         for directory in self._logs.directories:
             if directory.directory_id not in registered:

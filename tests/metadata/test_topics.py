@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from raftlog.metadata import topic_control
 from raftlog.metadata.commands import (
     CreatePartitions,
     CreateTopics,
@@ -11,6 +14,7 @@ from raftlog.metadata.commands import (
     MorePartitions,
     NewTopic,
 )
+from raftlog.metadata.placement import place
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.wire.errors import ErrorCode
@@ -124,6 +128,20 @@ def test_one_request_creates_at_most_ten_thousand_partitions() -> None:
     command = CreateTopics((NewTopic("a", 6000, 1), NewTopic("b", 6000, 1), NewTopic("c", 1, 1)))
     errors = [result.error for result in World().execute(command).results]
     assert errors == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION]
+
+
+def test_what_is_too_much_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of two kilobytes had a million partitions placed, while nobody else was served."""
+    placed: list[int] = []
+
+    def counted(brokers: Any, partitions: int, *rest: int) -> Any:
+        placed.append(partitions)
+        return place(brokers, partitions, *rest)
+
+    monkeypatch.setattr(topic_control, "place", counted)
+    results = World().execute(CreateTopics(tuple(NewTopic(f"t{n}", 10_000, 1) for n in range(100)))).results
+    assert [result.error for result in results] == [ErrorCode.NONE, *[ErrorCode.POLICY_VIOLATION] * 99]
+    assert placed == [10_000]
 
 
 def test_replicas_placed_by_hand_are_taken_as_they_are() -> None:

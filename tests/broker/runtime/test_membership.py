@@ -195,7 +195,7 @@ async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path
         assert not broker.image.brokers[4].fenced
 
 
-async def test_a_replica_of_which_nothing_was_told_before_its_directory_failed_is_led_by_another(tmp_path: Path) -> None:
+async def test_a_replica_that_nobody_told_of_before_its_directory_failed_is_led_by_another(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         one, two = b"directory one...", b"directory two..."
         broker = await world.node(4, directories=(one, two)).up()
