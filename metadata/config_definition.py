@@ -103,7 +103,8 @@ class ConfigDefinition(NamedTuple):
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4300}", re.ASCII)
 """Python's `int` raises for more digits, leading zeros among them."""
-_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(Infinity|NaN)", re.ASCII)
+# No text may match in two ways: of a long one that does not match, all of them would be tried.
+_DOUBLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(Infinity|NaN)", re.ASCII)
 _LIMITS = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 
 
