@@ -227,6 +227,17 @@ def test_what_cannot_grow_gets_kafkas_code(more: MorePartitions, error: ErrorCod
     assert world.image is before
 
 
+def test_one_request_adds_no_more_partitions_than_an_entry_may_have() -> None:
+    """Each topic of it could grow by ten thousand: hundreds of thousands of partitions in one entry of the log."""
+    world = World()
+    for name in ("a", "b", "c"):
+        world.create(NewTopic(name, 1, 1))
+    more = MAX_PARTITIONS_PER_REQUEST - 1
+    grown = grow(world, MorePartitions("a", 1 + more), MorePartitions("b", 3), MorePartitions("c", 2))
+    assert grown == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
+    assert [len(world.image.topics[name].partitions) for name in ("a", "b", "c")] == [1 + more, 1, 2]
+
+
 def test_growing_by_hand_validating_and_repeating() -> None:
     world = World(brokers=2)
     world.create(NewTopic("t", 1, 1))
