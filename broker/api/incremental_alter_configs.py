@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.logger_configs import alter_loggers
@@ -22,6 +24,7 @@ from raftlog.wire.messages.incremental_alter_configs import (
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Each resource changes as a whole or not at all. Log levels are changed here, all else by the controller."""
     resources = [_resource(resource) for resource in request.resources]
+    named = Counter((each.resource_type, each.name) for each in resources)
     kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
     command = AlterConfigs(tuple(kept), validate_only=request.validate_only)
     answer = ConfigsAltered(())
@@ -31,7 +34,9 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     results = iter(answer.results)
     return IncrementalAlterConfigsResponse(
         responses=[
-            _alter_loggers(context, each, resources.count(each), validate_only=request.validate_only)
+            _alter_loggers(
+                context, each, named[each.resource_type, each.name], validate_only=request.validate_only
+            )
             if each.resource_type == ResourceType.BROKER_LOGGER
             else _response(*next(results))
             for each in resources

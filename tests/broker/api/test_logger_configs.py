@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,23 @@ async def test_what_cannot_be_changes_nothing(
         before = await levels(world)
         told = await alter(world, (LINK, SET, "TRACE"), change, broker=broker)
         assert told[0] == error and message in (told[1] or "")
+        assert await levels(world) == before
+
+
+async def test_a_broker_whose_loggers_are_named_twice_is_refused_both_times(tmp_path: Path) -> None:
+    """Two different changes of one broker were both carried out; and many took the square of their number to count."""
+    async with AdminWorld(tmp_path) as world:
+        before = await levels(world)
+        configs = [AlterableConfig(name=LINK, config_operation=SET, value=level) for level in ("TRACE", "ERROR")]
+        twice = [AlterConfigsResource(resource_type=KIND, resource_name="1", configs=[each]) for each in configs]
+        others = [AlterConfigsResource(resource_type=KIND, resource_name=str(name)) for name in range(2, 20_000)]
+        request = IncrementalAlterConfigsRequest(resources=[*twice, *others])
+        began = time.process_time()
+        results = (await world.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, 1)).responses
+        assert time.process_time() - began < 5.0
+        assert [(each.error_code, each.error_message) for each in results[:2]] == [
+            (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        ] * 2
         assert await levels(world) == before
 
 
