@@ -30,7 +30,6 @@ from raftlog.broker.api.produce_encoding import (
 )
 from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
 from raftlog.broker.core.connection.reply import PendingReply, Piece, frame
-from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.core.log.results import TAKES_LONG, AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS
 from raftlog.broker.runtime.delayed_operation import Mark
@@ -154,8 +153,9 @@ class DelayedProduce:
         self._missing = len(self._waits)
         self._place = place or raw.connection.reserve_place()
         self._tick = _NO_TICK
-        if timeout_ms > 0:
-            self._tick = services.timers.add_after(self, timeout_ms / 1000)
+        # Who gives followers no time is told at once, as by Kafka; a flush is waited for, which Kafka does in any case.
+        if timeout_ms > 0 or (self._acks == ACKS_ALL and any(p.leadership is not None for p, _, _ in self._waits)):
+            self._tick = services.timers.add_after(self, max(timeout_ms, 0) / 1000)
 
     def begin(self) -> None:
         """Wait for each partition."""
@@ -180,6 +180,8 @@ class DelayedProduce:
     def expire(self) -> None:
         """The time-out has passed."""
         self._tick = _NO_TICK
+        # What comes later is too late.
+        self._missing = 0
         for partition, results, place in self._waits:
             index, result = results[place]
             if result.error is _NONE and partition.log.high_watermark <= result.last_offset:
@@ -222,7 +224,7 @@ def _without_response(services: Services, raw: RawRequest, outcome: Outcome) -> 
         index, result = failed
         services.counts.count_error(ApiKey.PRODUCE, result.error)
         reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
-        raw.connection.close(reason, fault=Fault.THE_PEERS)
+        raw.connection.fail(RemoteProtocolError(reason))
 
 
 def _response(services: Services, raw: RawRequest, template: ProduceTemplate | None, outcome: Outcome) -> list[Piece]:
