@@ -21,7 +21,7 @@ CONNECTIONS_MAX = 64
 """More than any number of probes; the port must not be a way to use up the broker's descriptors."""
 
 SILENCE_SECONDS_MAX = 10.0
-"""A connection on which nothing is asked for so long is closed."""
+"""A connection on which nothing is asked for so long is closed, whether its answers were read or not."""
 
 PATHS = ("/health", "/ready", "/version", "/metrics")
 
@@ -90,8 +90,8 @@ class _Connection(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._silence: asyncio.TimerHandle | None = None
-        # A page is being made: what is asked next waits for it.
-        self._is_busy = False
+        # A page is being made, or answers lie unread: what is asked next waits for that.
+        self._is_busy = self._is_unread = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -106,8 +106,17 @@ class _Connection(asyncio.Protocol):
             self._silence.cancel()
 
     def close(self) -> None:
+        """What was not read by now is dropped."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._is_unread = True
+
+    def resume_writing(self) -> None:
+        self._is_unread = False
+        self._answer_received()
+        self._listen_on()
 
     def _listen_on(self) -> None:
         if self._silence is not None:
@@ -117,10 +126,11 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         self._answer_received()
-        self._listen_on()
+        if not self._is_unread:
+            self._listen_on()
 
     def _answer_received(self) -> None:
-        while not self._is_busy and (end := self._received.find(b"\r\n\r\n")) >= 0:
+        while not (self._is_busy or self._is_unread) and (end := self._received.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._received[:end])
             del self._received[: end + 4]
             self._answer(head)
@@ -150,6 +160,8 @@ class _Connection(asyncio.Protocol):
     async def _send_metrics(self, *, last: bool, body: bool) -> None:
         content_type, page = await self._server.metrics()
         self._is_busy = False
+        if self._transport is None or self._transport.is_closing():
+            return
         self._send(200, content_type, page, last=last, body=body)
         self._answer_received()
         self._listen_on()

@@ -15,6 +15,7 @@ from raftlog.broker.server import health
 from raftlog.broker.server.health import HealthServer
 from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.raft.seam import QuorumMember, QuorumStatus
+from tests.waiting import until
 
 
 class World:
@@ -109,6 +110,39 @@ async def test_who_says_nothing_is_let_go_and_a_crowd_is_refused(world: World, m
         await asyncio.sleep(0)
     assert await asyncio.wait_for((await asyncio.open_connection(*world.address))[0].read(), 5) == b""
     first.close()
+
+
+async def test_who_reads_no_answer_gets_no_more_and_is_let_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question of 30 bytes left a page in memory; and who read none kept one of the few connections for ever."""
+    pages = 0
+
+    async def metrics() -> tuple[str, bytes]:
+        nonlocal pages
+        pages += 1
+        return "text/plain", bytes(16 << 20)
+
+    monkeypatch.setattr(health, "SILENCE_SECONDS_MAX", 0.5)
+    world.server.metrics = metrics
+    _, writer = await asyncio.open_connection(*world.address, limit=1)
+    for _ in range(20):
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await world.get("/health")
+    assert pages <= 2
+    await until(lambda: not world.server.connections)
+    writer.transport.abort()
+
+
+async def test_who_reads_slowly_gets_all_answers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def metrics() -> tuple[str, bytes]:
+        return "text/plain", bytes(4 << 20)
+
+    world.server.metrics = metrics
+    reader, writer = await asyncio.open_connection(*world.address)
+    writer.write(3 * b"GET /metrics HTTP/1.1\r\n\r\n" + b"GET /health HTTP/1.0\r\n\r\n")
+    assert (await world.get("/health"))[0] == 200
+    answers = await asyncio.wait_for(reader.read(), 5)
+    assert answers.count(b"HTTP/1.1 200") == 4 and answers.count(0) == 12 << 20 and b'"alive"' in answers
+    writer.close()
 
 
 def image(**changes: object) -> MetadataImage:
