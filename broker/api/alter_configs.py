@@ -6,9 +6,9 @@ the better request, because two clients do not undo each other's changes with it
 
 from __future__ import annotations
 
-from raftlog.broker.api.config_audit import log_config_changes
+from raftlog.broker.api.config_steps import alter_in_steps
 from raftlog.broker.api.context import RequestContext, responds_later
-from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation
+from raftlog.metadata.commands import AlterResource, ConfigChange, ConfigOperation
 from raftlog.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -20,15 +20,14 @@ from raftlog.wire.messages.alter_configs import (
 @responds_later
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Each resource changes as a whole or not at all."""
-    command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command)
-    log_config_changes(context, command, answer)
+    resources = list(map(_resource, request.resources))
+    altered = await alter_in_steps(context, resources, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
                 error_code=error, error_message=message, resource_type=resource_type, resource_name=name
             )
-            for resource_type, name, error, message in answer.results
+            for resource_type, name, error, message in altered
         ]
     )
 

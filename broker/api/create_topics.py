@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext, Response, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
+from raftlog.broker.runtime.controller import TOPICS_TOGETHER
 from raftlog.metadata.commands import USE_DEFAULT, CreateTopics, NewTopic, TopicResult
 from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.wire.codec import encode
@@ -26,9 +27,6 @@ from raftlog.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from raftlog.wire.varint import encode_unsigned_varint
-
-TOPICS_TOGETHER = 100
-"""Topics of one command, and described in one step: some milliseconds."""
 
 _CONFIGS_FROM = _FLEXIBLE_FROM = 5
 _THROTTLE_BYTES = 4

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from raftlog.broker.api.config_audit import log_config_changes
+from raftlog.broker.api.config_steps import Altered, alter_in_steps, refused_twice, with_times
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.logger_configs import alter_loggers
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigsAltered
@@ -24,22 +23,15 @@ from raftlog.wire.messages.incremental_alter_configs import (
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Each resource changes as a whole or not at all. Log levels are changed here, all else by the controller."""
     resources = [_resource(resource) for resource in request.resources]
-    named = Counter((each.resource_type, each.name) for each in resources)
+    validate_only = request.validate_only
     kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
-    command = AlterConfigs(tuple(kept), validate_only=request.validate_only)
-    answer = ConfigsAltered(())
-    if kept or not resources:
-        answer = await context.services.controller.execute(command)
-        log_config_changes(context, command, answer)
-    results = iter(answer.results)
+    results = iter(await alter_in_steps(context, kept, validate_only=validate_only))
     return IncrementalAlterConfigsResponse(
         responses=[
-            _alter_loggers(
-                context, each, named[each.resource_type, each.name], validate_only=request.validate_only
-            )
+            _response(*_alter_loggers(context, each, times, validate_only=validate_only))
             if each.resource_type == ResourceType.BROKER_LOGGER
             else _response(*next(results))
-            for each in resources
+            for each, times in with_times(resources)
         ]
     )
 
@@ -50,17 +42,14 @@ def _response(resource_type: int, name: str, error: ErrorCode, message: str | No
     )
 
 
-def _alter_loggers(
-    context: RequestContext, resource: AlterResource, times: int, *, validate_only: bool
-) -> AlterConfigsResourceResponse:
+def _alter_loggers(context: RequestContext, resource: AlterResource, times: int, *, validate_only: bool) -> Altered:
     kind, name = resource.resource_type, resource.name
     if times > 1:
-        return _response(kind, name, ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        return refused_twice(kind, name)
     error, message = alter_loggers(resource, context.services.node_id, validate_only=validate_only)
-    if error is ErrorCode.NONE:
-        command = AlterConfigs((resource,), validate_only=validate_only)
-        log_config_changes(context, command, ConfigsAltered(((kind, name, error, message),)))
-    return _response(kind, name, error, message)
+    altered = kind, name, error, message
+    log_config_changes(context, AlterConfigs((resource,), validate_only=validate_only), ConfigsAltered((altered,)))
+    return altered
 
 
 def _resource(resource: AlterConfigsResource) -> AlterResource:

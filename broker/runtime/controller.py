@@ -28,6 +28,7 @@ from raftlog.metadata.commands import (
 from raftlog.metadata.controller import Environment, decide
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.raft.seam import ENTRY_BYTES_MAX, MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode
@@ -48,6 +49,9 @@ COMMAND_SECONDS_MAX = 15.0
 """For how long a command is tried again while the quorum changes its leader."""
 
 RETRY_SECONDS = 0.02
+
+TOPICS_TOGETHER = 100
+"""Topics of one command: some milliseconds."""
 
 
 class InternalTopic(NamedTuple):
@@ -256,8 +260,16 @@ class Controller:
                 results.append(await self.ensure_internal_topic(name))
             else:
                 results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if ordinary:
-            results.extend((await self.execute(CreateTopics(tuple(ordinary), internal=True))).results)
+        made = 0
+        for start in range(0, len(ordinary), TOPICS_TOGETHER):
+            topics = tuple(ordinary[start : start + TOPICS_TOGETHER])
+            if made >= MAX_PARTITIONS_PER_REQUEST:
+                results.extend(TopicResult(topic.name, ErrorCode.POLICY_VIOLATION) for topic in topics)
+                continue
+            await asyncio.sleep(0)
+            found = (await self.execute(CreateTopics(topics, internal=True))).results
+            made += sum(result.num_partitions for result in found if result.error is ErrorCode.NONE)
+            results.extend(found)
         return tuple(results)
 
     async def ensure_internal_topic(self, name: str) -> TopicResult:

@@ -8,8 +8,10 @@ import pytest
 
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS, encode_topics
+from raftlog.broker.runtime.controller import TOPICS_TOGETHER
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
+from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
@@ -204,3 +206,15 @@ def test_topics_encoded_by_hand_equal_the_compiled_codec() -> None:
             ]
         )
         assert encode_topics(image, topics, version) in encode(expected, version)
+
+
+async def test_many_topics_are_created_on_first_use_in_steps_and_within_a_requests_limit(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path, num_partitions="90") as world:
+        before = world.image.version
+        names = [f"t{number}" for number in range(2 * TOPICS_TOGETHER + 7)]
+        response = await world.call(METADATA, ask(*names), 9)
+        errors = {topic.name: topic.error_code for topic in response.topics}
+        made = dict.fromkeys(names[: len(world.image.topics)], ErrorCode.NONE)
+        assert len(made) * 90 <= 2 * MAX_PARTITIONS_PER_REQUEST
+        assert errors == {**dict.fromkeys(names, ErrorCode.POLICY_VIOLATION), **made}
+        assert world.image.version - before == 2, "a step is an entry"

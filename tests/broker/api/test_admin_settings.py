@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.api.config_steps import RESOURCES_TOGETHER
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
 from raftlog.metadata.commands import ConfigOperation
 from raftlog.metadata.configs import MIN_ISR, SUPPORTED_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSource, ConfigType
@@ -263,3 +264,26 @@ async def test_ids_that_cannot_be_given_are_refused(
     async with AdminWorld(tmp_path) as world:
         response = await world.call(ApiKey.INIT_PRODUCER_ID, request_, 5)
         assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+async def test_many_resources_are_altered_in_steps_and_answered_together(tmp_path: Path, incremental: bool) -> None:
+    """20,000 groups with a setting that is not there took the broker six seconds, in which it did nothing else."""
+    messages = incremental_alter_configs if incremental else alter_configs
+    key = ApiKey.INCREMENTAL_ALTER_CONFIGS if incremental else ApiKey.ALTER_CONFIGS
+    request = getattr(messages, "IncrementalAlterConfigsRequest" if incremental else "AlterConfigsRequest")()
+    groups = [f"g{number}" for number in range(2 * RESOURCES_TOGETHER + 7)]
+    for group in ("twice", *groups, "twice", ""):
+        setting = messages.AlterableConfig(name="consumer.session.timeout.ms", value="50000")
+        kind = ResourceType.GROUP
+        resource = messages.AlterConfigsResource(resource_type=kind, resource_name=group, configs=[setting])
+        request.resources.append(resource)
+    async with AdminWorld(tmp_path) as world:
+        before = world.image.version
+        response = await world.call(key, request, 1)
+        assert [each.resource_name for each in response.responses] == ["twice", *groups, "twice", ""]
+        errors = [ErrorCode(each.error_code) for each in response.responses]
+        refused = ErrorCode.INVALID_REQUEST
+        assert errors == [refused, *[ErrorCode.NONE] * len(groups), refused, refused]
+        assert {name for kind, name in world.image.configs if kind is ResourceType.GROUP} == set(groups)
+        assert world.image.version - before >= 3, "one entry of the log for all of them"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.api.create_topics import TOPICS_TOGETHER
+from raftlog.broker.runtime.controller import TOPICS_TOGETHER
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.configs import TOPIC_CONFIGS, ConfigSource
 from raftlog.wire.apis import ApiKey
