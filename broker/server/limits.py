@@ -70,14 +70,14 @@ class ServerLimits(NamedTuple):
     descriptors: int = 2_147_483_647  # for connections, of the limit of open files (broker/descriptors.py)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ServerLimits:
-        """Read from resolved broker configurations, by Kafka's names."""
+    def from_config(cls, config: Mapping[str, Any], by_address: Mapping[str, int]) -> ServerLimits:
+        """Read from resolved broker configurations, by Kafka's names; see `connections_by_address`."""
         return cls(
             request_bytes_max=config["socket.request.max.bytes"],
             arriving_bytes_max=_arriving_bytes_max(config),
             connections_max=config["max.connections"],
             connections_per_address_max=config["max.connections.per.ip"],
-            connections_by_address=_by_address(counts_by_host(config["max.connections.per.ip.overrides"])),
+            connections_by_address=by_address,
             idle_ms_max=config["connections.max.idle.ms"],
             backlog=config["socket.listen.backlog.size"],
         )
@@ -88,10 +88,11 @@ def _arriving_bytes_max(config: Mapping[str, Any]) -> int:
     return given if given > 0 else max(ARRIVING_BYTES_MAX, config["socket.request.max.bytes"])
 
 
-def _by_address(counts: Mapping[str, int]) -> Mapping[str, int]:
-    """Host names stand for all their addresses, looked up now."""
+def connections_by_address(overrides: str) -> Mapping[str, int]:
+    """What max.connections.per.ip.overrides says. Host names stand for all their addresses, looked up now, which may
+    take as long as a name server does."""
     found = {}
-    for host, count in counts.items():
+    for host, count in counts_by_host(overrides).items():
         try:
             addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
         except (OSError, UnicodeError) as error:  # what is no name at all cannot even be asked for

@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Connection, Dispatch
 from raftlog.broker.descriptors import shares
-from raftlog.broker.server.limits import ServerLimits
+from raftlog.broker.server.limits import ServerLimits, connections_by_address
 from raftlog.broker.server.server import Server
 
 log = logging.getLogger("raftlog.server")
+
+_OVERRIDES = "max.connections.per.ip.overrides"
 
 
 class ConnectionCounts(NamedTuple):
@@ -65,7 +68,9 @@ class KafkaListeners:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        self._server = Server(asyncio.get_running_loop(), _limits(config), _nobody)
+        self._overrides: str = config[_OVERRIDES]
+        limits = _limits(config, connections_by_address(self._overrides))
+        self._server = Server(asyncio.get_running_loop(), limits, _nobody)
 
     def bind(self) -> list[tuple[str, str, int]]:
         """See Listeners."""
@@ -79,8 +84,17 @@ class KafkaListeners:
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """See Listeners."""
-        self._server.limits = limits = _limits(config)
+        self._server.limits = limits = _limits(config, self._server.limits.connections_by_address)
         self._server.side.request_bytes_max = limits.request_bytes_max
+        if config[_OVERRIDES] != self._overrides:
+            self._overrides = overrides = config[_OVERRIDES]
+            looking = self._server.loop.run_in_executor(None, connections_by_address, overrides)
+            looking.add_done_callback(partial(self._looked_up, overrides))
+
+    def _looked_up(self, overrides: str, looking: asyncio.Future[Mapping[str, int]]) -> None:
+        # Nothing newer has been set meanwhile.
+        if overrides == self._overrides and not looking.cancelled():
+            self._server.limits = self._server.limits._replace(connections_by_address=looking.result())
 
     def counts(self) -> ConnectionCounts:
         """See Listeners."""
@@ -116,8 +130,8 @@ class KafkaListeners:
         self._server.memory.check_invariants()
 
 
-def _limits(config: Mapping[str, Any]) -> ServerLimits:
-    return ServerLimits.from_config(config)._replace(descriptors=shares().connections)
+def _limits(config: Mapping[str, Any], by_address: Mapping[str, int]) -> ServerLimits:
+    return ServerLimits.from_config(config, by_address)._replace(descriptors=shares().connections)
 
 
 def _nobody(_connection: Connection, _frame: memoryview) -> None:
