@@ -32,22 +32,10 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             error_message="The request was sent to a broker, and asks for controllers.",
         )
     brokers = [
-        DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
-        for broker_id, host, port, rack in client_brokers(context, image)
+        DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack, is_fenced=fenced)
+        for fenced in ((False, True) if request.include_fenced_brokers else (False,))
+        for broker_id, host, port, rack in client_brokers(context, image, fenced=fenced)
     ]
-    if request.include_fenced_brokers:
-        for broker in image.brokers.values():
-            endpoint = broker.endpoint(context.listener_name)
-            if broker.fenced and endpoint is not None:
-                brokers.append(
-                    DescribeClusterBroker(
-                        broker_id=broker.broker_id,
-                        host=endpoint.host,
-                        port=endpoint.port,
-                        rack=broker.rack,
-                        is_fenced=True,
-                    )
-                )
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id, controller_id=client_controller_id(context, image), brokers=brokers
     )

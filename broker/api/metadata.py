@@ -133,11 +133,14 @@ def _encode(
 # -- around the topics ------------------------------------------------------------------------------
 
 
-def client_brokers(context: RequestContext, image: MetadataImage) -> list[tuple[int, str, int, str | None]]:
-    """Id, host, port and rack of every broker that this client can use, as it should see them."""
+def client_brokers(
+    context: RequestContext, image: MetadataImage, *, fenced: bool = False
+) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of every broker that this client can use, as it should see them; or of those that are
+    `fenced`."""
     brokers: list[tuple[int, str, int, str | None]] = []
     for broker in image.brokers.values():
-        if broker.fenced:
+        if broker.fenced is not fenced:
             continue
         if broker.broker_id == context.services.node_id:
             brokers.append((broker.broker_id, *context.advertised, broker.rack))

@@ -219,6 +219,7 @@ async def test_resources_with_settings_are_listed(tmp_path: Path) -> None:
 async def test_the_cluster_is_described_in_every_version(tmp_path: Path, version: int) -> None:
     async with AdminWorld(tmp_path) as world:
         await world.add_broker(2, "r2", fenced=True)
+        await world.add_broker(3, host="", fenced=True)
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         response = await world.call(ApiKey.DESCRIBE_CLUSTER, request, version)
         assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, 1)
@@ -227,7 +228,8 @@ async def test_the_cluster_is_described_in_every_version(tmp_path: Path, version
         if version >= 2:
             request = DescribeClusterRequest(include_fenced_brokers=True)
             response = await world.call(ApiKey.DESCRIBE_CLUSTER, request, version)
-            assert [(b.broker_id, b.is_fenced) for b in response.brokers] == [(1, False), (2, True)]
+            assert [(b.broker_id, b.is_fenced) for b in response.brokers] == [(1, False), (2, True), (3, True)]
+            assert [b.host for b in response.brokers] == [ADVERTISED[0], "broker-2.test", ADVERTISED[0]]
         if version >= 1:
             for kind, error in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
                 request = DescribeClusterRequest(endpoint_type=kind)

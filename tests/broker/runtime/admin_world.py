@@ -63,9 +63,11 @@ class AdminWorld:
     def image(self) -> MetadataImage:
         return self.controller.image
 
-    async def add_broker(self, broker_id: int, rack: str | None = None, *, fenced: bool = False) -> None:
+    async def add_broker(
+        self, broker_id: int, rack: str | None = None, *, host: str | None = None, fenced: bool = False
+    ) -> None:
         """Register another broker that exists in metadata only."""
-        endpoint = Endpoint("PLAINTEXT", f"broker-{broker_id}.test", 9092)
+        endpoint = Endpoint("PLAINTEXT", f"broker-{broker_id}.test" if host is None else host, 9092)
         answer = await self.controller.execute(RegisterBroker(broker_id, random_id(), (endpoint,), rack, fenced=fenced))
         assert answer.broker_epoch > 0
 
