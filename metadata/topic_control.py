@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from raftlog.metadata.commands import (
@@ -238,16 +239,21 @@ def _repeated(names: Iterable[str]) -> frozenset[str]:
 
 
 def delete_topics(image: MetadataImage, command: DeleteTopics) -> Decision[TopicsDeleted]:
-    """Decide DeleteTopics. A topic named twice (or by name and by id) is deleted once."""
-    records: dict[bytes, Record] = {}
+    """Decide DeleteTopics. A topic that is named by name and by id, or twice, is refused."""
+    found = [
+        image.topics.get(wanted) if isinstance(wanted, str) else image.topics_by_id.get(wanted)
+        for wanted in command.topics
+    ]
+    times = Counter(topic.topic_id for topic in found if topic is not None)
+    records: list[Record] = []
     results: list[TopicDeleted] = []
-    for wanted in command.topics:
-        if isinstance(wanted, str):
-            topic = image.topics.get(wanted)
-        else:
-            topic = image.topics_by_id.get(wanted)
-        if topic is not None:
-            records[topic.topic_id] = RemoveTopicRecord(topic.topic_id)
+    refused: dict[bytes, TopicDeleted] = {}
+    for wanted, topic in zip(command.topics, found, strict=True):
+        if topic is not None and times[topic.topic_id] > 1:
+            text = "The provided topic name maps to an ID that was already supplied."
+            refused[topic.topic_id] = TopicDeleted(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, text)
+        elif topic is not None:
+            records.append(RemoveTopicRecord(topic.topic_id))
             results.append(TopicDeleted(topic.name, topic.topic_id))
         elif isinstance(wanted, str):
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -255,7 +261,7 @@ def delete_topics(image: MetadataImage, command: DeleteTopics) -> Decision[Topic
         else:
             error = ErrorCode.UNKNOWN_TOPIC_ID
             results.append(TopicDeleted(None, wanted, error, error.message))
-    return Decision(tuple(records.values()), TopicsDeleted(tuple(results)))
+    return Decision(tuple(records), TopicsDeleted((*refused.values(), *results)))
 
 
 # -- grow --------------------------------------------------------------------------------------------

@@ -177,16 +177,28 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_settings() -> None:
     world = World()
     first = world.create(NewTopic("a", 1, 1, configs=(("retention.ms", "5"),)))
     second = world.create("b")
-    results = world.execute(DeleteTopics(("a", second.topic_id, "nope", b"\7" * 16, first.topic_id))).results
+    results = world.execute(DeleteTopics(("a", second.topic_id, "nope", b"\7" * 16))).results
     assert [(r.name, r.error) for r in results] == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.NONE),
         ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("a", ErrorCode.NONE),
     ]
     assert not world.image.topics and not world.image.topics_by_id and not world.image.configs
     assert world.create("a").topic_id != first.topic_id
+
+
+def test_a_topic_that_is_named_by_name_and_by_id_is_not_deleted() -> None:
+    """As by Kafka: who says it twice may have meant another topic."""
+    world = World()
+    first = world.create("a")
+    world.create("b")
+    results = world.execute(DeleteTopics(("a", "b", first.topic_id))).results
+    assert sorted((r.name, r.topic_id == first.topic_id, r.error) for r in results) == [
+        ("a", True, ErrorCode.INVALID_REQUEST),
+        ("b", False, ErrorCode.NONE),
+    ]
+    assert set(world.image.topics) == {"a"}
 
 
 def grow(world: World, *topics: MorePartitions, validate_only: bool = False) -> list[ErrorCode]:
