@@ -351,7 +351,7 @@ class Partition:
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """Compare an epoch that a client knows (-1: none) with ours (KIP-320)."""
-        if epoch < 0 or epoch == self.leader_epoch:
+        if epoch in (-1, self.leader_epoch):
             return _NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 

@@ -274,3 +274,17 @@ def test_a_follower_that_dies_is_not_waited_for_when_records_are_deleted(tmp_pat
                 assert (told.error_code, told.low_watermark) == (ErrorCode.NONE, 2)
 
     run(story)
+
+
+def test_only_minus_one_stands_for_no_leader_epoch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 1) as cluster:
+            cluster.create_topic((1,))
+            async with Client(cluster[1]) as client:
+                for epoch, error in ((-1, ErrorCode.NONE), (0, ErrorCode.NONE), (-2, ErrorCode.FENCED_LEADER_EPOCH)):
+                    request = list_offsets()
+                    request.topics[0].partitions[0].current_leader_epoch = epoch
+                    assert only(await client.ask(request, 9)).error_code == error
+                    assert only(await client.ask(fetch(0, epoch=epoch), 12)).error_code == error
+
+    run(story)
