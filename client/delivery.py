@@ -50,19 +50,20 @@ class Delivery:
 
     def outcome(self) -> Placed | KafkaError:
         """Once it is `done`."""
-        batch = self._batch
-        offset = batch.outcome(self._index)
+        batch, index = self._batch.holder(self._index)
+        offset = batch.outcome(index)
         topic, partition = batch.partition
         if isinstance(offset, KafkaError):
-            return self._own_failure(offset)
+            return _own_failure(offset, batch, index)
         stamped = batch.log_append_time
         return Placed(topic, partition, offset, stamped if stamped >= 0 else self._timestamp)
 
-    def _own_failure(self, failure: KafkaError) -> KafkaError:
-        """A batch may be refused for the sake of one of its records (KIP-467): the others are told so."""
-        errors = self._batch.record_errors
-        if not errors or not isinstance(failure, Rejected):
-            return failure
-        if self._index in errors:
-            return Rejected(ErrorCode.INVALID_RECORD, failure.subject, errors[self._index])
-        return Rejected(ErrorCode.INVALID_RECORD, failure.subject, "refused because of another record of its batch")
+
+def _own_failure(failure: KafkaError, batch: ProducerBatch, index: int) -> KafkaError:
+    """A batch may be refused for the sake of one of its records (KIP-467): the others are told so."""
+    errors = batch.record_errors
+    if not errors or not isinstance(failure, Rejected):
+        return failure
+    if index in errors:
+        return Rejected(ErrorCode.INVALID_RECORD, failure.subject, errors[index])
+    return Rejected(ErrorCode.INVALID_RECORD, failure.subject, "refused because of another record of its batch")

@@ -133,9 +133,7 @@ class Producer:
 
         Raises BufferFull when there is no room within the client's timeout.
         """
-        if self._closed:
-            raise Closed("the producer is closed")
-        self._sender.check_usable()
+        self._check_usable()
         if (
             type(value) is not bytes
             or (key is not None and type(key) is not bytes)
@@ -229,8 +227,7 @@ class Producer:
             from raftlog.client.columns.outcome import TableDelivery
         except ImportError as error:
             raise MissingExtra("producer.send_arrow()", "arrow") from error
-        if self._closed:
-            raise Closed("the producer is closed")
+        self._check_usable()
         known = self._router.known.topics.get(topic)
         count = len(known.partitions) if known is not None else await self._partition_count(topic)
         limits = self._accumulator.limits
@@ -249,7 +246,7 @@ class Producer:
     def _take_in(self, topic: str, rows: Rows, first: int, delivery: TableDelivery) -> None:
         from raftlog.client.columns.encode import by_partition, pack
 
-        self._sender.check_usable()
+        self._check_usable()
         accumulator, now = self._accumulator, time.monotonic()
         limits = accumulator.limits
         count = self._router.known.partition_count(topic)
@@ -344,11 +341,22 @@ class Producer:
 
     async def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic."""
-        return list(range(await self._partition_count(topic)))
+        await self._learn(topic)
+        return list(range(self._router.known.partition_count(topic)))
+
+    async def _learn(self, topic: str) -> None:
+        await self._router.retrying(lambda: self._router.topic(topic, create=True), also=CREATED_ON_FIRST_USE)
 
     async def _partition_count(self, topic: str) -> int:
-        await self._router.retrying(lambda: self._router.topic(topic, create=True), also=CREATED_ON_FIRST_USE)
+        await self._learn(topic)
+        self._check_usable()
         return self._router.known.partition_count(topic)
+
+    def _check_usable(self) -> None:
+        """Also after each time of waiting: it may have been closed meanwhile, or the transaction ended."""
+        if self._closed:
+            raise Closed("the producer is closed")
+        self._sender.check_usable()
 
     async def _wait_for_room(self, size: int) -> None:
         deadline = time.monotonic() + self._router.timeout
@@ -359,15 +367,19 @@ class Producer:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await waiter
-            except TimeoutError:
-                limit = self._accumulator.limits.buffer_memory
-                raise BufferFull(f"{limit} bytes wait to be sent, and no room came free in time") from None
-            finally:
+            except BaseException as error:
                 if waiter in self._waiting_for_room:
                     self._waiting_for_room.remove(waiter)
+                else:
+                    self._make_room()  # it was this one's turn, and now it is the next one's
+                if not isinstance(error, TimeoutError):
+                    raise
+                limit = self._accumulator.limits.buffer_memory
+                raise BufferFull(f"{limit} bytes wait to be sent, and no room came free in time") from None
             if self._accumulator.has_room(size):
                 break
         self._make_room()
+        self._check_usable()
 
     def _make_room(self) -> None:
         """Let the first of those go on who wait for room; it calls the next."""

@@ -195,7 +195,8 @@ class Sender:
     def _expire(self, now: float) -> None:
         timeout = self._accumulator.limits.delivery_timeout
         for batch in self._accumulator.expire(now):
-            self._give_up(batch, too_late(batch, timeout, self.trouble))
+            if not batch.is_done:  # one that fails may take others of its transaction with it
+                self._give_up(batch, too_late(batch, timeout, self.trouble))
 
     async def _prepare(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -215,22 +216,22 @@ class Sender:
             connection = await self._router.connection(node, lane=LANE)
             if request.acks == 0:
                 connection.post(request, highest=highest)
-                self._stored_unseen(batches)
+                self._stored_unseen(_open(batches))
                 return
             reply = await connection.request(request, ProduceResponse, self._settings.request_timeout, highest=highest)
         except NotKafka as error:
-            for batch in batches:
+            for batch in _open(batches):
                 self._give_up(batch, error)
         except KafkaError as error:
             self.trouble = error
-            self._again(batches)
+            self._again(_open(batches))
         except asyncio.CancelledError:
             if not self._stopped:
-                self._again(batches)  # somebody cancels whatever tasks there are: records are not lost by that
+                self._again(_open(batches))  # somebody cancels whatever tasks there are: records are not lost by that
             raise
         else:
             self.trouble = None
-            self._understand(batches, request, reply)
+            self._understand(_open(batches), request, reply)
         self.on_progress()
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
@@ -337,3 +338,8 @@ class Sender:
             is_slow = any(now - since > SLOW_SECONDS for since, _ in sent)
             if is_slow and all(leader(batch.partition) not in (node, NO_LEADER) for _, batch in sent):
                 self._router.disconnect(node, lane=LANE)
+
+
+def _open(batches: list[ProducerBatch]) -> list[ProducerBatch]:
+    """Those without an outcome: what ends a producer fails what is under way, too."""
+    return [batch for batch in batches if not batch.is_done]

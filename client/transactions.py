@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from raftlog.client.core.accumulator import Accumulator
-from raftlog.client.core.errors import KafkaError, Rejected, TimedOut, check
+from raftlog.client.core.errors import KafkaError, Rejected, TimedOut, WrongState, check
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.client.core.progress import Position
@@ -57,6 +57,8 @@ class TransactionNumbering:
         self._sender = sender
         self._settings = settings
         self._began = 0.0
+        self._is_ending = False
+        """Whether what was sent is waited for, to end the transaction then."""
         accumulator.transactional = True
 
     # What the sender asks.
@@ -75,6 +77,8 @@ class TransactionNumbering:
 
     def check_usable(self) -> None:
         self.core.check_can_send()
+        if self._is_ending:
+            raise WrongState("the transaction is about to end: it takes no more records")
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
         return self._add_partitions() if self.core.to_add and self.core.state is State.OPEN else None
@@ -126,7 +130,7 @@ class TransactionNumbering:
         """
         if self.core.state is not State.COMMITTING:
             self.core.check_can_send()
-            await self._bounded(self._sender.drained())
+            await self._drained()
             tell = self.core.end(committed=True)
         else:
             tell = self.core.is_begun
@@ -135,7 +139,7 @@ class TransactionNumbering:
     async def prepare_transaction(self) -> PreparedTransaction:
         """Wait until all of it is stored, and leave it open. Raises what `commit` raises."""
         self.core.check_can_send()
-        await self._bounded(self._sender.drained())
+        await self._drained()
         return self.core.prepare()
 
     async def abort(self) -> None:
@@ -143,7 +147,8 @@ class TransactionNumbering:
         if self.core.state is not State.ABORTING:
             self.core.check_usable()
             self._accumulator.fail_unsent(self.core.failure or KafkaError("the transaction was aborted"))
-            await self._bounded(self._sender.drained())
+            self._sender.on_progress()
+            await self._drained()
             tell = self.core.end(committed=False)
         else:
             tell = self.core.is_begun
@@ -151,7 +156,7 @@ class TransactionNumbering:
 
     async def send_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         """Commit where a group stands as part of the transaction."""
-        self.core.check_can_send()
+        self.check_usable()
         group = member.group
         if self.core.version < 2 and not self.core.has_group(group):
             await self._retrying(lambda: self._add_group(group), Step.COORDINATE)
@@ -185,6 +190,9 @@ class TransactionNumbering:
         except KafkaError as error:
             if error.retriable and error.code not in NOTHING_DONE:
                 self.core.end_unanswered()
+            raise
+        except asyncio.CancelledError:
+            self.core.end_unanswered()  # also when its time was over
             raise
         return answer
 
@@ -277,10 +285,14 @@ class TransactionNumbering:
                 raise
             raise self.core.failed(error, step, overdue=self._overdue()) from error
 
-    async def _bounded(self, work: Awaitable[None]) -> None:
+    async def _drained(self) -> None:
+        """All of it has an outcome, and nothing has come behind it."""
         seconds = self._router.timeout
+        self._is_ending = True
         try:
             async with asyncio.timeout(seconds):
-                await work
+                await self._sender.drained()
         except TimeoutError:
             raise TimedOut(f"the records of the transaction were not taken within {seconds:g} s") from None
+        finally:
+            self._is_ending = False

@@ -220,12 +220,17 @@ class ProducerBatch:
 
     def outcome(self, index: int) -> int | KafkaError:
         """What became of a record, once `is_done`: its offset (-1 if nobody can say), or why it failed."""
-        if self.halves:
-            first, second = self.halves
-            return first.outcome(index) if index < first.count else second.outcome(index - first.count)
-        if self.failure is not None:
-            return self.failure
-        return self.base_offset if self.base_offset < 0 else self.base_offset + index
+        batch, at = self.holder(index)
+        if batch.failure is not None:
+            return batch.failure
+        return batch.base_offset if batch.base_offset < 0 else batch.base_offset + at
+
+    def holder(self, index: int) -> tuple[ProducerBatch, int]:
+        """Where a record is in the end, and its index there: here, or in a part that this was split into."""
+        if not self.halves:
+            return self, index
+        first, second = self.halves
+        return first.holder(index) if index < first.count else second.holder(index - first.count)
 
     def _half_done(self) -> None:
         if all(half.is_done for half in self.halves):

@@ -7,13 +7,14 @@ import asyncio
 import pytest
 
 from raftlog.client import Client, Producer
-from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
+from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TimedOut, TransactionFailed, WrongState
 from raftlog.client.core.transaction import PreparedTransaction, State
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from tests.client.conftest import skip_without
 from tests.client.proxy import broker_behind_a_proxy
 from tests.client.reading import read_all
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.long
 
@@ -379,3 +380,40 @@ async def test_a_transaction_without_records_cannot_be_prepared(client: Client, 
         await producer.begin()
         with pytest.raises(WrongState, match="nothing was sent"):
             await producer.prepare()
+
+
+async def test_a_transaction_that_is_about_to_end_takes_no_more_records(
+    client: Client, topic: str, version: int
+) -> None:
+    async with client.producer(transactional_id=topic, linger=DEADLINE_SECONDS) as producer:
+        await producer.begin()
+        await producer.enqueue(topic, b"in time")
+        committing = asyncio.create_task(producer.commit())
+        await asyncio.sleep(0)
+        with pytest.raises(WrongState, match="about to end"):
+            await producer.enqueue(topic, b"too late")
+        await committing
+    assert await values(client, topic, 1) == [b"in time"]
+
+
+async def test_a_commit_whose_time_was_over_before_an_answer_came_stays_in_doubt(version: int) -> None:
+    with broker_behind_a_proxy(ApiKey.END_TXN) as proxy:
+        async with (
+            Client(str(proxy.address), timeout=1) as hasty,
+            Client(str(proxy.address), timeout=30) as client,
+            hasty.producer(transactional_id="id") as old,
+        ):
+            await client.admin.create_topic("t")
+            await old.begin()
+            await old.enqueue("t", b"committed")
+            proxy.lose_replies(1, closes=False)
+            with pytest.raises(TimedOut):
+                await old.commit()
+            for connection in old._router._connections.values():
+                connection.close()
+            async with client.producer(transactional_id="id") as new:
+                await new.begin()
+                with pytest.raises(ProducerFenced, match="may have succeeded") as fenced:
+                    await old.commit()
+                assert fenced.value.in_doubt
+                await new.abort()
