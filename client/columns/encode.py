@@ -234,7 +234,8 @@ def _headers(column: pa.Array | None) -> pa.Array | None:
     if pa.types.is_map(kind):
         pairs = pa.struct([("key", pa.string()), ("value", pa.binary())])
         items = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
-        column = pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null()).cast(pa.list_(pairs))
+        bounds = pa.array(column.offsets.to_numpy())  # those of a slice begin somewhere, which goes with no mask
+        column = pa.ListArray.from_arrays(bounds, items, mask=column.is_null()).cast(pa.list_(pairs))
     elif is_list and pa.types.is_null(kind.value_type):
         return None  # lists, and all of them empty
     elif not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:

@@ -92,6 +92,10 @@ class RangeReader:
             try:
                 found = self._take()
             except Rejected as error:
+                if error.code == ErrorCode.UNKNOWN_TOPIC_ID and state.position == self._wanted.start:
+                    # The topic was made anew since this process has read of it, perhaps long before this range.
+                    self._fetching.assign(self._partition, self._wanted.start)
+                    continue
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 await self._go_on_behind_what_is_lost(state.fetched_to)

@@ -53,7 +53,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Mapping[Partition, int] = {}
 
     def initialOffset(self) -> Written:
-        return write(session(self._options.connection).run(self._begin()))
+        begin = session(self._options.connection).run(self._begin())
+        if self._target is not None:
+            self.prepareForTriggerAvailableNow()  # the end that was found before may lie before the beginning
+        return write(begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options

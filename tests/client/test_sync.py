@@ -77,6 +77,22 @@ def test_a_closed_client_says_so_and_a_silent_one_is_given_up() -> None:
         client.admin.metadata()
 
 
+def test_who_waits_in_another_thread_is_told_that_the_client_was_closed() -> None:
+    client = SyncClient("127.0.0.1:1", timeout=0.5)
+    begun = threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(lambda: client.run(wait()))
+        assert begun.wait(20)
+        client.close()
+        with pytest.raises(Closed, match="closed meanwhile"):
+            waiting.result(20)
+
+
 # What only code in the event loop can use, or what blocking code has in another form.
 ONLY_WITH_ASYNCIO = {
     "Client": {"router"},

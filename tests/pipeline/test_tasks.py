@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from raftlog.client import SyncClient
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
@@ -13,6 +14,7 @@ from raftlog.pipeline.source.fetch import read_range
 from raftlog.pipeline.source.options import COLUMNS, parse_source
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.pipeline.source.rows import arrow_schema, record_batches
+from raftlog.pipeline.source.stream import StreamReader
 from tests.conftest import Broker
 from tests.pipeline.conftest import Topic
 
@@ -107,3 +109,28 @@ def test_empty_partitions_leave_no_marker(broker: Broker, topic: Topic, client: 
     name = topic()
     assert write(broker, name, 0, []) == Result(0, False)
     assert client.admin.committed_offsets(TaskId(f"sink-{name}", "q", 0, 0, "run", 0).group) == {}
+
+
+def test_a_process_that_has_read_of_a_topic_reads_the_one_that_comes_to_have_its_name(
+    broker: Broker, topic: Topic, client: SyncClient
+) -> None:
+    name = topic([b"old"])
+    assert read(broker, Range(name, 0, 0, 1)) == [b"old"]
+    client.admin.delete_topic(name)
+    client.admin.create_topic(name, partitions=1)
+    with client.producer() as producer:
+        producer.send(name, b"new")
+    assert read(broker, Range(name, 0, 0, 1)) == [b"new"]
+
+
+def test_what_is_available_now_ends_nowhere_before_its_beginning(
+    broker: Broker, topic: Topic, client: SyncClient
+) -> None:
+    name = topic([b"before"])
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "startingOffsets": "latest"}
+    reader = StreamReader(parse_source(given, streaming=True))
+    reader.prepareForTriggerAvailableNow()
+    with client.producer() as producer:
+        producer.send(name, b"meanwhile")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start == {name: {"0": 2}}

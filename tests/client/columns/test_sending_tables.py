@@ -228,3 +228,15 @@ async def test_without_arrow_the_extra_is_named(client: Client, topic: str, monk
     async with client.producer() as producer:
         with pytest.raises(MissingExtra, match=r"raftlog\[arrow\]"):
             await producer.send_arrow(topic, None)  # type: ignore[arg-type]
+
+
+def test_headers_as_a_map_may_be_those_of_a_slice() -> None:
+    headers = pa.array([[("a", b"1")], None, [("b", b"2"), ("c", None)], []], pa.map_(pa.string(), pa.binary()))
+    table = pa.table({"value": [b"0", b"1", b"2", b"3"], "headers": headers})
+    for first, count in [(1, 3), (2, 1), (0, 2)]:
+        (rows,) = encode.rows_of(table.slice(first, count), NOW)
+        (packed,) = encode.pack(rows, 1000, 1000)
+        batch = ProducerBatch(("t", 0), 0.0)
+        batch.fill(packed)
+        found = [list(record.headers) for record in decode_batch(batch.encode(Compression.NONE))]
+        assert found == [each or [] for each in headers.slice(first, count).to_pylist()]
