@@ -25,6 +25,8 @@ from raftlog.client.positions import LOOK_SECONDS, Positions
 from raftlog.client.router import Router, TopicIds
 from raftlog.wire.errors import ErrorCode
 
+ASK_SECONDS = 1.0
+"""How often to ask where the group stands, when it cannot be told."""
 NO_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
@@ -142,31 +144,22 @@ class Consumer(Positions):
     async def __anext__(self) -> ConsumerRecord:
         """The next record. To ask for it says that the one before is done."""
         self._finish_current()
-        while not self._unread:
+        self._polled_at = time.monotonic()
+        while (found := self._next_unread()) is None:
             if self._closed:
                 raise StopAsyncIteration
             batch = await self.poll()
             # Counted record by record from here on.
             batch.withdraw()
-            for each in batch.slices:
-                self._unread.append((each, each.records()[::-1]))
-            self._drop_empty()
-        part, records = self._unread[0]
-        record = records.pop()
-        end = part.end if not records else record.offset + 1
-        where = (record.topic, record.partition)
-        self._current = self._progress.hand_out_one(where, Position(end, part.leader_epoch))
-        self._drop_empty()
+            self._keep_unread(batch.slices)
+        record, position = found
+        self._current = self._progress.hand_out_one((record.topic, record.partition), position)
         return record
 
     def _finish_current(self) -> None:
         if self._current:
             self._progress.done(self._current)
             self._current = []
-
-    def _drop_empty(self) -> None:
-        while self._unread and not self._unread[0][1]:
-            self._unread.popleft()
 
     async def _take(self, limit: int, deadline: float) -> list[Slice]:
         while True:
@@ -176,6 +169,8 @@ class Consumer(Positions):
             if self._fetcher.failure is not None:
                 failure, self._fetcher.failure = self._fetcher.failure, None
                 raise failure
+            if self._runner is not None and self._runner.failure is not None:
+                raise self._runner.failure
             slices = self._fetching.take(limit)
             if slices:
                 return slices
@@ -212,8 +207,7 @@ class Consumer(Positions):
         if self._runner is not None:
             raise WrongState("the group divides the partitions of this consumer")
         wanted = frozenset(partitions)
-        for gone in self.assignment - wanted:
-            self._drop(gone)
+        self._drop_all(self.assignment - wanted)
         self._add(wanted - self.assignment, {})
 
     async def assigned(self, timeout: float | None = None) -> Partitions:
@@ -354,27 +348,31 @@ class Consumer(Positions):
         group, runner = self.settings.group, self._runner
         assert group is not None and runner is not None
         losses = runner.losses
-        await self._learn({topic for topic, _ in partitions})
-        positions: dict[TopicPartition, Position] = {}
-        if partitions:
-            positions = await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
-        if runner.losses != losses:
+        positions: dict[TopicPartition, Position] | None = None if partitions else {}
+        while positions is None and runner.losses == losses:
+            try:
+                await self._learn({topic for topic, _ in partitions})
+                positions = await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
+            except KafkaError as error:
+                self._fetcher.fail(error)  # who reads is told; the group stands somewhere, and it is asked on
+                await asyncio.sleep(ASK_SECONDS)
+        if positions is None or runner.losses != losses:
             return
         self._add(partitions, positions)
         self._assignments += 1
         self._fetcher.arrived.set()
-        await tell(self.on_assigned, partitions)
+        await tell(self.on_assigned, partitions, self._fetcher.fail)
 
     async def _give_up(self, partitions: Partitions) -> None:
         """Nothing more of them is given out; what is out gets the time to be finished."""
         deadline = time.monotonic() + self.settings.rebalance_timeout / 2
         for each in partitions:
             if each in self._fetching.partitions:
-                self._fetching.partitions[each].paused = True
+                self._fetching.partitions[each].leaves = True
         self._forget_unread(partitions)
         while self._is_busy(partitions) and time.monotonic() < deadline and not self._closed:
             await asyncio.sleep(LOOK_SECONDS)
-        await tell(self.on_revoked, partitions)
+        await tell(self.on_revoked, partitions, self._fetcher.fail)
         await self._commit_quietly(partitions)
         self._drop_all(partitions)
 
@@ -384,7 +382,7 @@ class Consumer(Positions):
 
     async def _lose(self, partitions: Partitions) -> None:
         self._drop_all(partitions)
-        await tell(self.on_lost, partitions)
+        await tell(self.on_lost, partitions, self._fetcher.fail)
 
     def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position]) -> None:
         missing = []
@@ -453,7 +451,7 @@ class Consumer(Positions):
                     runner, self._runner, gone = self._runner, None, self.assignment
                     self._drop_all(gone)
                     await runner.stop()
-                    await tell(self.on_lost, gone)
+                    await tell(self.on_lost, gone, self._fetcher.fail)
 
     def _is_given_up(self) -> bool:
         """Whether nobody has asked for records in `max_poll_interval`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
 from raftlog.client.core.fetching import Fetching, Received
-from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.metadata import NO_LEADER, TopicPartition
 from raftlog.client.core.partition_queue import LEADER_UNKNOWN
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.offsets import READ_COMMITTED, by_topic, offsets_at
@@ -209,23 +209,34 @@ class Fetcher:
 
     async def _look_up(self) -> None:
         """Find positions by time, for partitions that have none."""
-        asked = dict(self._fetching.to_reset())
+        led: dict[object, dict[TopicPartition, int]] = {}
+        for partition, timestamp in self._fetching.to_reset().items():
+            leader = self._router.known.leader(partition)
+            led.setdefault(partition if leader == NO_LEADER else leader, {})[partition] = timestamp
+        if not all(await asyncio.gather(*(self._look_up_of(asked) for asked in led.values()))):
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _look_up_of(self, asked: Mapping[TopicPartition, int]) -> bool:
+        """Those of one leader, or one whose leader is to be found: the others do not wait for it."""
         seeks = {each: self._fetching.partitions[each].seeks for each in asked}
         try:
-            found = await offsets_at(self._router, asked, read_committed=self._settings.is_read_committed)
+            committed = self._settings.is_read_committed
+            found = await offsets_at(self._router, asked, read_committed=committed, tries_again=False)
         except KafkaError as error:
             if error.retriable:
                 self._in_trouble(error)
             else:
                 self.fail(error)
-            await asyncio.sleep(RETRY_SECONDS)
-            return
+            for partition in asked:
+                self._router.known.forget_leader(partition)
+            return False
         self._trouble_since = None
         for partition, offset in found.items():
             state = self._fetching.partitions.get(partition)
             if state is not None and state.seeks == seeks[partition]:
                 state.move(offset)
         self.arrived.set()  # who waits for positions
+        return True
 
     async def _learn_leaders(self) -> None:
         topics = sorted({topic for topic, _ in self._fetching.partitions})

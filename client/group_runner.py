@@ -36,6 +36,8 @@ class GroupRunner:
         self.on_lost: Handler = _nothing
         self.on_gone: Callable[[Partitions], None] = lambda partitions: None
         self.on_failure: Callable[[KafkaError], None] = lambda error: None
+        self.failure: KafkaError | None = None
+        """Why the member is out for good."""
         self.losses = 0
         """How often everything was lost."""
         self._router = router
@@ -119,6 +121,7 @@ class GroupRunner:
                     self.on_gone(action.partitions)
                     self._handlers.put_nowait(self._lose(action.partitions))
                 case Fail():
+                    self.failure = action.error
                     self.on_failure(action.error)
                     return
 
@@ -183,9 +186,18 @@ async def _nothing(partitions: Partitions) -> None:
     return
 
 
-async def tell(listener: Listener | None, partitions: Partitions) -> None:
-    """Call a listener, if there is one."""
-    if listener is not None:
+async def tell(
+    listener: Listener | None, partitions: Partitions, on_failure: Callable[[KafkaError], None]
+) -> None:
+    """Call a listener, if there is one. What it raises is told, and stops nothing."""
+    if listener is None:
+        return
+    try:
         result = listener(partitions)
         if inspect.isawaitable(result):
             await result
+    except Exception as error:  # noqa: BLE001 - it may raise anything
+        failure = error if isinstance(error, KafkaError) else KafkaError(f"a listener failed: {error!r}")
+        if failure is not error:
+            failure.__cause__ = error
+        on_failure(failure)

@@ -67,20 +67,22 @@ class GroupMember(NamedTuple):
 
 
 async def offsets_at(
-    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
+    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True, tries_again: bool = True
 ) -> dict[TopicPartition, int]:
     """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
-    found = await offsets_found(router, partitions, read_committed=read_committed)
+    found = await offsets_found(router, partitions, read_committed=read_committed, tries_again=tries_again)
     missing = {partition: LATEST for partition, offset in found.items() if offset < 0}
     if missing:
-        found |= await offsets_at(router, missing, read_committed=read_committed)
+        found |= await offsets_at(router, missing, read_committed=read_committed, tries_again=tries_again)
     return found
 
 
 async def offsets_found(
-    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
+    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True, tries_again: bool = True
 ) -> dict[TopicPartition, int]:
     """As `offsets_at`, and -1 where there is no record as late as that."""
+    if not tries_again:
+        return await _list_offsets(router, partitions, read_committed)
     return await router.retrying(lambda: _list_offsets(router, partitions, read_committed))
 
 

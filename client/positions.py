@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from raftlog.client.core.errors import NoOffset, TimedOut, WrongState
+from raftlog.client.core.errors import DamagedRecords, NoOffset, TimedOut, WrongState
 from raftlog.client.core.fetched import ConsumerRecord, Slice
 from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching, PartitionState
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
-from raftlog.client.core.progress import Progress
+from raftlog.client.core.progress import Position, Progress
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
 from raftlog.client.offsets import committed_offsets, offsets_at
@@ -164,6 +164,24 @@ class Positions:
     def _still_here(self, states: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
         """Without what the group has taken away meanwhile, also if it has come back: that begins where the group is."""
         return [each for each, state in states.items() if self._fetching.partitions.get(each) is state]
+
+    def _keep_unread(self, slices: Sequence[Slice]) -> None:
+        """To be given out record by record. Raises DamagedRecords, with what is not kept in its place again."""
+        for at, each in enumerate(slices):
+            try:
+                self._unread.append((each, each.records()[::-1]))
+            except DamagedRecords:
+                self._fetching.give_back(slices[at:])
+                raise
+
+    def _next_unread(self) -> tuple[ConsumerRecord, Position] | None:
+        """A record that may be given out, and where to read on behind it."""
+        self._unread = deque(each for each in self._unread if each[1])
+        for part, records in self._unread:
+            if not self._state((part.topic, part.partition)).is_held:
+                record = records.pop()
+                return record, Position(record.offset + 1 if records else part.end, part.leader_epoch)
+        return None
 
     def _forget_unread(self, partitions: Iterable[TopicPartition]) -> None:
         gone = set(partitions)

@@ -45,6 +45,7 @@ class PartitionState:
         "high_watermark",
         "last_epoch",
         "last_stable_offset",
+        "leaves",
         "log_start_offset",
         "node",
         "paused",
@@ -70,6 +71,8 @@ class PartitionState:
         self.pieces: deque[Piece] = deque()
         self.buffered = 0
         self.paused = False
+        self.leaves = False
+        """Whether the group takes it away: nothing more of it is handed out."""
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -88,6 +91,10 @@ class PartitionState:
         self.refused_since = 0.0
         self.topic_id = ZERO_UUID
         """The topic that the position is in: another one may come to be under its name."""
+
+    @property
+    def is_held(self) -> bool:
+        return self.paused or self.leaves
 
     def refused(self, code: ErrorCode, now: float) -> None:
         """Nothing can be read for now."""
@@ -152,11 +159,12 @@ class Fetching:
         unled: list[TopicPartition] = []
         limit = self._settings.max_partition_fetch_bytes
         for partition, state in self.partitions.items():
-            if state.paused or state.position is None or state.buffered >= limit or state.retry_at > now:
+            if state.is_held or state.position is None or state.buffered >= limit or state.retry_at > now:
                 continue
             if state.failure is not None:
                 continue
-            node = state.replica if state.replica >= 0 and now < state.replica_until else known.leader(partition)
+            is_there = state.replica in known.nodes and now < state.replica_until
+            node = state.replica if is_there else known.leader(partition)
             if node == NO_LEADER or node not in known.nodes:
                 unled.append(partition)
                 if state.refusal is None:  # else whoever leads is looked up because of that
@@ -246,6 +254,7 @@ class Fetching:
                 state.replica = -1  # a follower may lag: the leader knows
                 return Received.MOVED
             if state.pieces:
+                state.retry_at = now + RETRY_SECONDS
                 return Received.NOTHING  # hand out first what is there
             return self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]"))
         if code.retriable or code in LEADER_UNKNOWN:
@@ -273,7 +282,7 @@ class Fetching:
 
     def has_records(self) -> bool:
         return any(
-            (state.pieces or state.failure is not None) and not state.paused for state in self.partitions.values()
+            (state.pieces or state.failure is not None) and not state.is_held for state in self.partitions.values()
         )
 
     def take(self, limit: int) -> list[Slice]:
@@ -284,7 +293,7 @@ class Fetching:
         slices: list[Slice] = []
         for partition in list(self.partitions):
             state = self.partitions[partition]
-            if limit <= 0 or state.paused:
+            if limit <= 0 or state.is_held:
                 continue
             if state.failure is not None and not state.pieces:
                 if slices:

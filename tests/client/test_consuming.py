@@ -9,10 +9,22 @@ from datetime import UTC, datetime
 import pytest
 
 from raftlog.client import Client, KafkaError, Outgoing
-from raftlog.client.core.errors import BrokerUnreachable, Closed, NoOffset, Rejected, TimedOut, WrongState
+from raftlog.client.core.errors import (
+    BrokerUnreachable,
+    Closed,
+    DamagedRecords,
+    NoOffset,
+    Rejected,
+    TimedOut,
+    WrongState,
+)
+from raftlog.client.core.fetch_session import Wanted
 from raftlog.testing import Kafka, cluster
 from raftlog.wire.apis import ApiKey
+from raftlog.wire.batch import HEADER_SIZE, encode_batch
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import PartitionData
+from raftlog.wire.records import Record
 from tests.client.proxy import broker_behind_a_proxy
 from tests.client.reading import read_all
 
@@ -250,3 +262,49 @@ async def test_replies_that_are_lost_are_asked_for_again() -> None:
                     offsets += [record.offset for record in await consumer.poll(timeout=20)]
                     proxy.lose_replies(1, closes=True)
             assert offsets == list(range(100))
+
+
+async def test_a_partition_that_is_not_there_keeps_nobody_from_reading_the_others(client: Client, topic: str) -> None:
+    async with client.producer() as producer:
+        await producer.send(topic, b"there")
+    async with client.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0), (f"{topic}-missing", 0)])
+        assert [record.value for record in await consumer.poll(timeout=20)] == [b"there"]
+        assert not consumer._fetching.partitions[f"{topic}-missing", 0].pieces
+
+
+async def test_record_by_record_nothing_is_given_of_what_is_paused_or_not_assigned(
+    client: Client, three_partitions: str
+) -> None:
+    async with client.producer() as producer:
+        await producer.send_batch(three_partitions, [Outgoing(b"x", partition=each % 3) for each in range(30)])
+    async with client.consumer(three_partitions, auto_offset_reset="earliest") as consumer:
+        first = await anext(consumer)
+        assert len([record for _, records in consumer._unread for record in records]) >= 9
+        here = (three_partitions, first.partition)
+        others = consumer.assignment - {here}
+        consumer.pause(here)
+        found = [(await anext(consumer)).partition for _ in range(20)]
+        assert first.partition not in found and len(set(found)) == 2
+        consumer.resume(here)
+        assert [(await anext(consumer)).offset for _ in range(4)] == [1, 2, 3, 4]
+        consumer.assign(others)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(consumer), 0.2)
+
+
+async def test_record_by_record_a_damaged_batch_takes_nothing_of_other_partitions() -> None:
+    consumer = Client("127.0.0.1:1").consumer(check_crcs=False)
+    consumer._started = True
+    good = encode_batch([Record(0, 0, None, b"good", ())], base_offset=0)
+    damaged = good[:HEADER_SIZE] + b"\x7f" + good[HEADER_SIZE + 1 :]
+    for index, data in enumerate((damaged, good)):
+        consumer._fetching.assign(("t", index), 0)
+        fetched = PartitionData(partition_index=index, records=data)
+        consumer._fetching.received(("t", index), Wanted(0, -1, -1, 1000), fetched, 0.0)
+    with pytest.raises(DamagedRecords) as raised:
+        await anext(consumer)
+    assert consumer.positions == {("t", 0): 0, ("t", 1): 0}
+    consumer.seek("t", 0, raised.value.next_offset)
+    assert (await asyncio.wait_for(anext(consumer), 5)).value == b"good"
+    await consumer.close()

@@ -180,7 +180,8 @@ async def test_what_is_given_up_is_finished_and_committed_first(
                 break
         async with member(client, three_partitions, protocol) as second:
             await asyncio.sleep(0)
-            await until(lambda: (first._runner is not None and len(first.paused) > 0) or not batch, "giving up")
+            states = first._fetching.partitions
+            await until(lambda: any(each.leaves for each in states.values()) or not batch, "giving up")
             assert not second.assignment & first.assignment
             batch.done()
             await until(lambda: bool(second.assignment), "the second has some")
@@ -262,7 +263,8 @@ async def test_a_member_that_is_fenced_while_it_gives_up_commits_nothing_in_its_
     async with member(client, three_partitions, options) as first:
         batches, read = await read_all(first, 30)
         async with member(client, three_partitions, options) as second:
-            await until(lambda: bool(first.paused), "the first is about to give up some")
+            states = first._fetching.partitions
+            await until(lambda: any(each.leaves for each in states.values()), "the first is about to give up some")
             assert first._runner is not None
             first._runner.member.fenced(keeps_name=True)
             first._runner.wake()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftlog.client.core.addresses import Address
 from raftlog.client.core.fetch_session import Wanted
 from raftlog.client.core.fetching import Fetching
+from raftlog.client.core.metadata import ClusterMetadata, Node, Partition, Topic
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.batch import encode_batch
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import EpochEndOffset, PartitionData
 from raftlog.wire.records import Record
+from raftlog.wire.schema import ZERO_UUID
 from tests.effort import examples
 
 HERE = ("t", 0)
@@ -64,3 +67,43 @@ def test_records_are_handed_out_in_order_and_counted(history: list[tuple[str, in
                 continue
         fetching.check_invariants()
         assert state.position == expected
+
+
+def test_an_offset_that_is_gone_is_not_asked_for_again_at_once_while_records_wait() -> None:
+    fetching, known = Fetching(ConsumerSettings(auto_offset_reset="earliest")), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=batch_at(0)), 0.0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    gone = PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    fetching.received(HERE, wanted[HERE], gone, 0.0)
+    assert not fetching.wanted(0.0, known)[0]
+    assert fetching.retry_at(0.0) is not None
+    assert len(fetching.take(10)[0].records()) == BATCH
+
+
+def test_of_a_preferred_replica_that_the_cluster_does_not_have_any_more_the_leader_is_asked() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1, 2)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, preferred_read_replica=2), 0.0)
+    assert list(fetching.wanted(0.0, known)[0]) == [2]
+    assert list(fetching.wanted(0.0, cluster_of(1))[0]) == [1]
+
+
+def test_a_partition_that_the_group_takes_away_gives_nothing_whoever_resumes_it() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=batch_at(0)), 0.0)
+    state = fetching.partitions[HERE]
+    state.leaves, state.paused = True, False
+    assert not fetching.has_records() and not fetching.take(10) and not fetching.wanted(0.0, known)[0]
+
+
+def cluster_of(*nodes: int) -> ClusterMetadata:
+    """Whose first node leads."""
+    known = ClusterMetadata()
+    known.nodes = {each: Node(each, Address("localhost", each)) for each in nodes}
+    known.topics[HERE[0]] = Topic(ZERO_UUID, {HERE[1]: Partition(nodes[0], 0)})
+    return known

@@ -1,0 +1,81 @@
+"""Members of groups for whom something fails: they say so, and go on when they can."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.client import Client, KafkaError
+from raftlog.client.core.errors import Rejected
+from raftlog.client.core.membership import Partitions
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
+from tests.client.conftest import skip_without
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(params=["classic", "consumer"])
+async def protocol(request: pytest.FixtureRequest, client: Client) -> str:
+    if request.param == "consumer":
+        await skip_without(client, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    asked: str = request.param
+    return asked
+
+
+async def test_a_member_that_could_not_learn_where_the_group_stands_asks_on(
+    client: Client, topic: str, protocol: str
+) -> None:
+    await skip_without(client, ApiKey.END_TXN)
+    async with client.producer(transactional_id=topic) as producer, client.producer() as plain:
+        await plain.send_batch(topic, [b"0", b"1"])
+        await producer.begin()
+        await producer.send_offsets({(topic, 0): 1}, topic)
+        async with (
+            Client(client._bootstrap, timeout=0.5) as hasty,
+            hasty.consumer(topic, group=topic, protocol=protocol, auto_offset_reset="earliest") as consumer,
+        ):
+            with pytest.raises(Rejected) as refused:
+                while True:
+                    assert not await consumer.poll()
+            assert refused.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            await producer.commit()
+            assert await value(consumer) == b"1"
+
+
+async def test_a_listener_that_raises_is_told_and_stops_nothing(client: Client, topic: str, protocol: str) -> None:
+    async with client.producer() as producer:
+        await producer.send(topic, b"0")
+
+    def refuse(partitions: Partitions) -> None:
+        raise ZeroDivisionError
+
+    async with client.consumer(topic, group=topic, protocol=protocol, auto_offset_reset="earliest") as consumer:
+        consumer.on_assigned = consumer.on_revoked = refuse
+        with pytest.raises(KafkaError, match="a listener failed: ZeroDivisionError"):
+            await consumer.poll(timeout=20)
+        batch = await consumer.poll(timeout=20)
+        assert [record.value for record in batch] == [b"0"]
+        batch.done()
+        runner = consumer._runner
+        assert runner is not None
+        await runner.on_revoked(frozenset({(topic, 0)}))
+    assert (await client.admin.committed_offsets(topic))[topic, 0] == 1
+
+
+async def test_a_member_that_is_out_for_good_says_so_each_time(client: Client, topic: str) -> None:
+    async with client.consumer(topic, group=topic, session_timeout=0.001) as consumer:
+        for _ in range(3):
+            with pytest.raises(Rejected) as refused:
+                await consumer.poll(timeout=20)
+            assert refused.value.code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+async def value(consumer: object) -> bytes | None:
+    """Of the next record, whatever fails before."""
+    while True:
+        try:
+            for record in await consumer.poll(timeout=20):  # type: ignore[attr-defined]
+                found: bytes | None = record.value
+                return found
+        except KafkaError:
+            continue
