@@ -490,9 +490,7 @@ async def test_a_seek_that_a_rebalance_overtakes_moves_nothing() -> None:
             assert found == [b"a", b"b"]
 
 
-async def test_a_group_that_committed_a_number_below_zero_is_listed_with_all_that_there_is_to_read(
-    broker: Broker, name: str
-) -> None:
+async def test_a_group_that_committed_a_number_below_zero_lags_by_everything(broker: Broker, name: str) -> None:
     async with Client(broker.bootstrap_servers) as client:
         await client.admin.create_topic(name, partitions=2)
         await fill(client, name, 2)
