@@ -169,18 +169,23 @@ class Positions:
         """To be given out record by record. Raises DamagedRecords, with what is not kept in its place again."""
         for at, each in enumerate(slices):
             try:
-                self._unread.append((each, each.records()[::-1]))
+                records = each.records()[::-1]
             except DamagedRecords:
                 self._fetching.give_back(slices[at:])
                 raise
+            if records:
+                self._unread.append((each, records))
 
     def _next_unread(self) -> tuple[ConsumerRecord, Position] | None:
         """A record that may be given out, and where to read on behind it."""
-        self._unread = deque(each for each in self._unread if each[1])
         for part, records in self._unread:
-            if not self._state((part.topic, part.partition)).is_held:
-                record = records.pop()
-                return record, Position(record.offset + 1 if records else part.end, part.leader_epoch)
+            if self._state((part.topic, part.partition)).is_held:
+                continue
+            record = records.pop()
+            if records:
+                return record, Position(record.offset + 1, part.leader_epoch)
+            self._unread = deque(each for each in self._unread if each[1])
+            return record, Position(part.end, part.leader_epoch)
         return None
 
     def _forget_unread(self, partitions: Iterable[TopicPartition]) -> None:

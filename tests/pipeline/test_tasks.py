@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from raftlog.client import SyncClient
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
@@ -14,7 +13,6 @@ from raftlog.pipeline.source.fetch import read_range
 from raftlog.pipeline.source.options import COLUMNS, parse_source
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.pipeline.source.rows import arrow_schema, record_batches
-from raftlog.pipeline.source.stream import StreamReader
 from tests.conftest import Broker
 from tests.pipeline.conftest import Topic
 
@@ -126,6 +124,9 @@ def test_a_process_that_has_read_of_a_topic_reads_the_one_that_comes_to_have_its
 def test_what_is_available_now_ends_nowhere_before_its_beginning(
     broker: Broker, topic: Topic, client: SyncClient
 ) -> None:
+    spark = pytest.importorskip("pyspark.sql.streaming.datasource")
+    from raftlog.pipeline.source.stream import StreamReader
+
     name = topic([b"before"])
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "startingOffsets": "latest"}
     reader = StreamReader(parse_source(given, streaming=True))
@@ -133,4 +134,4 @@ def test_what_is_available_now_ends_nowhere_before_its_beginning(
     with client.producer() as producer:
         producer.send(name, b"meanwhile")
     start = reader.initialOffset()
-    assert reader.latestOffset(start, ReadAllAvailable()) == start == {name: {"0": 2}}
+    assert reader.latestOffset(start, spark.ReadAllAvailable()) == start == {name: {"0": 2}}
