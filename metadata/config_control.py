@@ -20,7 +20,7 @@ from raftlog.metadata.configs import (
     check_dynamic_broker_configs,
     check_topic_configs,
 )
-from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.decision import Decision, Environment, repeated
 from raftlog.metadata.group_configs import GROUP_CONFIGS, check_group_configs
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord, Record, ResourceType
@@ -29,6 +29,7 @@ from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
 PER_IP = "max.connections.per.ip"
+NAMED_TWICE = "Each resource must appear at most once."
 
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
@@ -41,15 +42,11 @@ def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Envi
     records: list[Record] = []
     altered = False
     results: list[tuple[int, str, ErrorCode, str | None]] = []
-    seen: set[tuple[int, str]] = set()
-    repeated: set[tuple[int, str]] = set()
-    for resource in command.resources:
-        key = (resource.resource_type, resource.name)
-        (repeated if key in seen else seen).add(key)
+    twice = repeated(resource[:2] for resource in command.resources)
     for resource in command.resources:
         try:
-            if (resource.resource_type, resource.name) in repeated:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if resource[:2] in twice:
+                raise Refused(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
             record = _alter_resource(image, resource, environment)
             if record is not None:
                 records.append(record)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
@@ -11,6 +12,7 @@ from raftlog.metadata.records import Record
 from raftlog.wire.ids import BrokerId
 
 R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
 
 
 class Environment(NamedTuple):
@@ -33,3 +35,8 @@ class Decision(NamedTuple, Generic[R]):
 
     records: tuple[Record, ...]
     response: R
+
+
+def repeated(keys: Iterable[K]) -> frozenset[K]:
+    """Those that a request names more than once."""
+    return frozenset(key for key, times in Counter(keys).items() if times > 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from raftlog.metadata.commands import (
@@ -19,7 +18,7 @@ from raftlog.metadata.commands import (
     TopicsDeleted,
 )
 from raftlog.metadata.configs import InvalidConfig, check_topic_configs
-from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.decision import Decision, Environment, repeated
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.placement import Unplaceable, place
 from raftlog.metadata.records import (
@@ -52,14 +51,14 @@ class Refused(Exception):
 
 def create_topics(image: MetadataImage, command: CreateTopics, environment: Environment) -> Decision[TopicsCreated]:
     """Decide CreateTopics: each topic succeeds or fails on its own."""
-    repeated = _repeated(topic.name for topic in command.topics)
+    twice = repeated(topic.name for topic in command.topics)
     taken: dict[str, str] = {}  # colliding form -> name, of the topics made here
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
     room = MAX_PARTITIONS_PER_REQUEST
     for topic in command.topics:
         try:
-            if topic.name in repeated:
+            if topic.name in twice:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             # Before anything is made: others wait while this is decided.
             _check_room(_wanted_partitions(topic, environment), room)
@@ -227,14 +226,6 @@ def _new_partition(image: MetadataImage, index: int, replicas: tuple[BrokerId, .
     return PartitionState(index, isr[0], LeaderEpoch(0), PartitionEpoch(0), replicas, isr)
 
 
-def _repeated(names: Iterable[str]) -> frozenset[str]:
-    seen: set[str] = set()
-    repeated: set[str] = set()
-    for name in names:
-        (repeated if name in seen else seen).add(name)
-    return frozenset(repeated)
-
-
 # -- delete ------------------------------------------------------------------------------------------
 
 
@@ -244,12 +235,12 @@ def delete_topics(image: MetadataImage, command: DeleteTopics) -> Decision[Topic
         image.topics.get(wanted) if isinstance(wanted, str) else image.topics_by_id.get(wanted)
         for wanted in command.topics
     ]
-    times = Counter(topic.topic_id for topic in found if topic is not None)
+    twice = repeated(topic.topic_id for topic in found if topic is not None)
     records: list[Record] = []
     results: list[TopicDeleted] = []
     refused: dict[bytes, TopicDeleted] = {}
     for wanted, topic in zip(command.topics, found, strict=True):
-        if topic is not None and times[topic.topic_id] > 1:
+        if topic is not None and topic.topic_id in twice:
             text = "The provided topic name maps to an ID that was already supplied."
             refused[topic.topic_id] = TopicDeleted(topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, text)
         elif topic is not None:
@@ -271,13 +262,13 @@ def create_partitions(
     image: MetadataImage, command: CreatePartitions, environment: Environment
 ) -> Decision[PartitionsCreated]:
     """Decide CreatePartitions: each topic succeeds or fails on its own."""
-    repeated = _repeated(topic.name for topic in command.topics)
+    twice = repeated(topic.name for topic in command.topics)
     records: list[Record] = []
     results: dict[str, tuple[str, ErrorCode, str | None]] = {}
     room = MAX_PARTITIONS_PER_REQUEST
     for wanted in command.topics:
         try:
-            if wanted.name in repeated:
+            if wanted.name in twice:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             record = _more_partitions(image, wanted, room)
             room -= len(record.partitions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -11,6 +10,8 @@ from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.runtime.controller import COMMAND_SECONDS_MAX
 from raftlog.metadata.commands import AlterConfigs, AlterResource
+from raftlog.metadata.config_control import NAMED_TWICE
+from raftlog.metadata.decision import repeated
 from raftlog.wire.errors import ErrorCode
 
 RESOURCES_TOGETHER = 100
@@ -25,7 +26,8 @@ async def alter_in_steps(
 ) -> list[Altered]:
     """What became of each, in their order; those that were changed are logged."""
     services = context.services
-    once = [resource for resource, times in with_times(resources) if times == 1]
+    twice = repeated(resource[:2] for resource in resources)
+    once = [resource for resource in resources if resource[:2] not in twice]
     deadline = services.loop.time() + COMMAND_SECONDS_MAX
     altered: dict[tuple[int, str], Altered] = {}
     for start in range(0, len(once), RESOURCES_TOGETHER):
@@ -35,17 +37,11 @@ async def alter_in_steps(
         log_config_changes(context, command, answer)
         altered.update(((result[0], result[1]), result) for result in answer.results)
     return [
-        altered.get((each.resource_type, each.name)) or refused_twice(each.resource_type, each.name)
+        refused_twice(each) if each[:2] in twice else altered[each[:2]]
         for each in resources
     ]
 
 
-def with_times(resources: Sequence[AlterResource]) -> list[tuple[AlterResource, int]]:
-    """Each with how often it is named."""
-    times = Counter((each.resource_type, each.name) for each in resources)
-    return [(each, times[each.resource_type, each.name]) for each in resources]
-
-
-def refused_twice(resource_type: int, name: str) -> Altered:
+def refused_twice(resource: AlterResource) -> Altered:
     """What is answered for a resource that is named more than once."""
-    return resource_type, name, ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+    return *resource[:2], ErrorCode.INVALID_REQUEST, NAMED_TWICE

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from raftlog.broker.api.config_audit import log_config_changes
-from raftlog.broker.api.config_steps import Altered, alter_in_steps, refused_twice, with_times
+from raftlog.broker.api.config_steps import Altered, alter_in_steps, refused_twice
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.logger_configs import alter_loggers
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigsAltered
+from raftlog.metadata.decision import repeated
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.incremental_alter_configs import (
@@ -25,13 +28,14 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     resources = [_resource(resource) for resource in request.resources]
     validate_only = request.validate_only
     kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    twice = repeated(each[:2] for each in resources)
     results = iter(await alter_in_steps(context, kept, validate_only=validate_only))
     return IncrementalAlterConfigsResponse(
         responses=[
-            _response(*_alter_loggers(context, each, times, validate_only=validate_only))
+            _response(*_alter_loggers(context, each, twice, validate_only=validate_only))
             if each.resource_type == ResourceType.BROKER_LOGGER
             else _response(*next(results))
-            for each, times in with_times(resources)
+            for each in resources
         ]
     )
 
@@ -42,10 +46,12 @@ def _response(resource_type: int, name: str, error: ErrorCode, message: str | No
     )
 
 
-def _alter_loggers(context: RequestContext, resource: AlterResource, times: int, *, validate_only: bool) -> Altered:
-    kind, name = resource.resource_type, resource.name
-    if times > 1:
-        return refused_twice(kind, name)
+def _alter_loggers(
+    context: RequestContext, resource: AlterResource, twice: Container[tuple[int, str]], *, validate_only: bool
+) -> Altered:
+    kind, name = resource[:2]
+    if (kind, name) in twice:
+        return refused_twice(resource)
     error, message = alter_loggers(resource, context.services.node_id, validate_only=validate_only)
     altered = kind, name, error, message
     log_config_changes(context, AlterConfigs((resource,), validate_only=validate_only), ConfigsAltered((altered,)))

@@ -258,11 +258,3 @@ def test_growing_by_hand_validating_and_repeating() -> None:
     assert grow(world, MorePartitions("t", 2), MorePartitions("t", 3)) == [ErrorCode.INVALID_REQUEST]
     assert grow(world, MorePartitions("t", 2, ((2,),))) == [ErrorCode.NONE]
     assert world.image.topics["t"].partitions[1].replicas == (2,)
-
-
-def test_one_request_adds_at_most_ten_thousand_partitions() -> None:
-    world = World()
-    for name in "abc":
-        world.create(name)
-    asked = [MorePartitions("a", 6001), MorePartitions("b", 6001), MorePartitions("c", 4001)]
-    assert grow(world, *asked) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
