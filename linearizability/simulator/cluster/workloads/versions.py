@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from raftlog.linearizability.simulator.cluster.client import ANSWER_SECONDS
-from raftlog.linearizability.simulator.cluster.kafka_port import KafkaClient, Unanswered
+from raftlog.linearizability.simulator.cluster.kafka_port import KafkaClient
 from raftlog.linearizability.simulator.cluster.simulated_broker import KAFKA_PORT, host_of
 from raftlog.linearizability.simulator.cluster.transactional_client import TransactionalProducer
 from raftlog.linearizability.simulator.cluster.workloads.transfers import Transfers
@@ -32,21 +31,18 @@ class Versions(Transfers):
 
     kind = "versions"
 
-    def others(self, version: int) -> Sequence[Coroutine[None, None, None]]:
-        """See Transfers."""
-        return (self._change(),)
-
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
         self._last = self.random.choice(LEVELS)
 
+    def others(self, version: int) -> Sequence[Coroutine[None, None, None]]:
+        """See Transfers."""
+        return (self._change(),)
+
     async def prepare(self, producer: TransactionalProducer) -> None:
         """See Transfers."""
-        if producer.random.random() >= FOLLOW_CHANCE:
-            return
-        try:
-            level = await self._finalized(await producer.ways.some())
-        except Unanswered:
+        level = await self._level() if producer.random.random() < FOLLOW_CHANCE else None
+        if level is None:
             return
         version = 2 if level >= 2 else 1
         if version != producer.version:
@@ -70,35 +66,24 @@ class Versions(Transfers):
 
     async def _set(self, level: int) -> bool:
         """Whether it is known to be set."""
-        client = await self._some()
-        found = await self._level(client) if client is not None else None
+        found = await self._level()
         if found is None or found == level:
             return found is not None
         kind = UPGRADE if level > found else SAFE_DOWNGRADE
         key = FeatureUpdateKey(feature=FEATURE, max_version_level=level, upgrade_type=kind)
         request = UpdateFeaturesRequest(timeout_ms=UPDATE_MS, feature_updates=[key])
-        answer = await self.ask(request, UPDATE_VERSION, client)
+        answer = await self.ask(request, UPDATE_VERSION)
         return answer is not None and name_of(answer.error_code) == "NONE"
-
-    async def _some(self) -> KafkaClient | None:
-        try:
-            return await self.ways.some()
-        except Unanswered:
-            return None
 
     async def _told(self) -> set[int | None]:
         """The levels that brokers tell; None is among them if one does not."""
         ways = [await self.connected(self.ways, (host_of(node), KAFKA_PORT)) for node in self.context.nodes]
         return {await self._level(client) if client is not None else None for client in ways}
 
-    async def _level(self, client: KafkaClient) -> int | None:
-        try:
-            return await self._finalized(client)
-        except Unanswered:
-            return None
-
-    async def _finalized(self, client: KafkaClient) -> int:
-        """The level as that broker tells it. Raises Unanswered."""
+    async def _level(self, client: KafkaClient | None = None) -> int | None:
+        """The level as that broker tells it, or any; None when it does not."""
         request = ApiVersionsRequest(client_software_name="simulated", client_software_version="1")
-        answer = await client.ask(request, ASK_VERSION, ANSWER_SECONDS)
+        answer = await self.ask(request, ASK_VERSION, client)
+        if answer is None:
+            return None
         return next((each.max_version_level for each in answer.finalized_features if each.name == FEATURE), 0)
