@@ -231,11 +231,6 @@ class BrokerConfig(Mapping[str, Any]):
         """Whether this broker is one of a cluster; else it is the whole cluster."""
         return bool(self.voters)
 
-    @property
-    def is_observer(self) -> bool:
-        """Whether this node follows the quorum without a vote."""
-        return self.has_peers and all(voter.node_id != self.node_id for voter in self.voters)
-
     def with_dynamic(self, image: MetadataImage) -> Mapping[str, Any]:
         """The settings as they are with those that were changed while brokers run."""
         given = self.resolver.dynamic_broker_configs(image)

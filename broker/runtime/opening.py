@@ -68,7 +68,6 @@ def _quorum_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
         peers={voter.node_id: (voter.host, voter.port) for voter in config.voters},
         listen=config.peer_listen,
         monotonic=platform.clock.monotonic,
-        observer=config.is_observer,
         disk=platform.disk,
         random=platform.rng,
         segment_bytes=config["metadata.log.segment.bytes"],

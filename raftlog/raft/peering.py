@@ -31,14 +31,13 @@ class Peering:
         peers: Mapping[int, Address],
         listen: Address | None,
         *,
-        observer: bool,
         incarnation: int,
         rng: random.Random,
     ) -> None:
         """`peers`: the voters as the command line names them. `incarnation`: random for each start."""
         self._node = node
         self._peers = peers
-        self._observer = observer
+        self._observer = node.node_id not in peers
         self._incarnation = incarnation
         self._listen = listen
         self.address: Address = peers.get(node.node_id) or listen or ("", 0)

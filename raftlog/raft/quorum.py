@@ -48,7 +48,6 @@ class QuorumLog:
         listen: Address | None,
         monotonic: Callable[[], float],
         disk: Disk,
-        observer: bool = False,
         random: randomness.Random | None = None,
         timing: Timing = Timing(),  # noqa: B008  # frozen
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
@@ -56,9 +55,9 @@ class QuorumLog:
     ) -> None:
         """Open the journal in `directory`; nothing is sent or listened to before `start`.
 
-        `peers`: the voters' ids and addresses, this node's among them when it is one; the log knows better once it has
-        entries. `listen`: where others call this node; None for an observer that only calls. `monotonic`: seconds of a
-        clock that is read, not cached (to tell a slow disk). `random`: what makes ids and time-outs differ.
+        `peers`: the voters' ids and addresses, this node's among them unless it is an observer; the log knows better
+        once it has entries. `listen`: where others call this node; None for an observer that only calls. `monotonic`:
+        seconds of a clock that is read, not cached (to tell a slow disk). `random`: makes ids and time-outs differ.
 
         Raises JournalDamaged, JournalLocked, NotYetAQuorum, OSError.
         """
@@ -68,9 +67,7 @@ class QuorumLog:
         bootstrap = Configuration.of_addresses(peers)
         opened = open_log(directory, node_id, bootstrap, disk=disk, segment_bytes=segment_bytes, rng=rng)
         self.node = RaftNode(NodeId(node_id), opened, self, monotonic=monotonic, rng=rng, timing=timing)
-        self.peering = Peering(
-            self.node, peers, listen, observer=observer or node_id not in peers, incarnation=incarnation, rng=rng
-        )
+        self.peering = Peering(self.node, peers, listen, incarnation=incarnation, rng=rng)
         self._requests = self.peering.requests
         self._members = Members(self.node, self.peering.transport, peers)
         self._reads = Reads(self.node)

@@ -120,13 +120,13 @@ def test_combinations_that_make_no_sense_are_refused_in_words(settings: dict[str
 def test_a_quorum_of_this_node_alone_is_fine() -> None:
     found = config(controller_quorum_voters="1@127.0.0.1:9093")
     assert found.voters == (Voter(1, "127.0.0.1", 9093),)
-    assert (found.peer_listen, found.is_observer) == (("127.0.0.1", 9093), False)
+    assert found.peer_listen == ("127.0.0.1", 9093)
 
 
 def test_a_node_that_the_voters_do_not_name_is_an_observer() -> None:
     found = config(controller_quorum_voters="2@h:1,3@h:2")
-    assert found.has_peers and found.is_observer and found.peer_listen is None
-    assert not config().has_peers and not config().is_observer
+    assert found.has_peers and found.peer_listen is None
+    assert not config().has_peers
 
 
 def test_a_broker_among_others_says_where_it_is_and_one_alone_tells_each_client_the_address_it_came_by() -> None:

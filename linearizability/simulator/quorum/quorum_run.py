@@ -55,7 +55,6 @@ class QuorumNode:
             node_id=self.node,
             peers=run.voters,
             listen=(machine.host, PORT),
-            observer=self.node not in run.voters,
             monotonic=machine.clock.monotonic,
             disk=run.disks[self.node],
             random=machine.random,

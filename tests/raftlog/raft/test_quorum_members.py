@@ -169,7 +169,8 @@ async def test_a_node_that_is_awaited_can_be_removed_and_gets_no_vote_when_it_co
     await until(lambda: raft.log.configuration_index <= raft.committed)
     await leader.log.remove_voter(victim.node_id)
     assert not raft.configuration.awaited
-    await world.start(victim.node_id, observer=True)
+    others = {one: ("127.0.0.1", world.ports[one]) for one in world.voters if one != victim.node_id}
+    await world.start(victim.node_id, peers=others)
     await until(lambda: world.nodes[victim.node_id].state.entries == [b"a"])
     assert raft.configuration.voter(victim.node_id) is None
 
