@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from raftlog.testing import BrokerProcess, cluster
 from raftlog.testing.ports import ReservedPort
+from tests.java import QUICK_START
 
 # How long an example takes says nothing on a machine that others use, too.
 settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +20,9 @@ settings.load_profile("raftlog")
 
 # As `raftlog broker` does: by default a tenth of the suite's time is the collector's, walking pytest's own objects.
 gc.set_threshold(20_000, 20, 50)
+
+# Kafka's brokers and Spark, which are started in many ways.
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from benchmarks.brokers import start_kafka
 from raftlog.client import Client
 from raftlog.testing.ports import ReservedPort
 from raftlog.wire.apis import ApiKey
+from tests import java
 from tests.client.proxy import Proxy, broker_behind_a_proxy
 from tests.conftest import OVERDUE_CHECK, Broker
 from tests.paths import KAFKA
@@ -56,15 +56,8 @@ def reserve_two() -> tuple[ReservedPort, ReservedPort]:
     raise OSError("no two free ports behind each other")
 
 
-_skipped = pytest.mark.skipif(
-    not KAFKA.exists() or shutil.which("java") is None,
-    reason="needs Java 17 and Kafka's jars in ../shared/peers",
-)
-needs_kafka = [pytest.mark.java, _skipped]
-"""Marks of a test that talks to `kafka`."""
-
 # All of them are a campaign, make client-kafka; test_kafka.py is the little of it that make test runs.
-on_kafka = pytest.param("kafka", marks=[pytest.mark.slow, *needs_kafka])
+on_kafka = pytest.param("kafka", marks=[pytest.mark.slow, *java.marks])
 
 
 @pytest.fixture(params=["raftlog", on_kafka])

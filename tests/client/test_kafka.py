@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from raftlog.client import Client
-from tests.client.conftest import needs_kafka
+from tests import java
 from tests.client.reading import read_all
 
-pytestmark = needs_kafka
+pytestmark = java.marks
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import pytest
 from raftlog.client import SyncClient
 from raftlog.client.producer import Outgoing
 from raftlog.testing import Cluster, cluster
-from tests.client.conftest import kafka, needs_kafka  # noqa: F401
+from tests import java
+from tests.client.conftest import kafka  # noqa: F401
 from tests.paths import ROOT
 from tests.pipeline.conftest import needs_spark
 
@@ -120,7 +121,7 @@ def test_without_a_look_at_the_marker_a_driver_that_is_killed_leaves_rows_twice(
         assert len(found) > len(rows) and sorted(set(found)) == rows  # type: ignore[type-var]
 
 
-@pytest.mark.parametrize("protocol", [pytest.param(protocol, marks=needs_kafka) for protocol in POINTS])
+@pytest.mark.parametrize("protocol", [pytest.param(protocol, marks=java.marks) for protocol in POINTS])
 def test_the_same_on_apache_kafka(tmp_path: Path, kafka: str, protocol: str) -> None:  # noqa: F811
     kill_everything(tmp_path, kafka, protocol)
 

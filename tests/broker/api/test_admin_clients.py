@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,8 +22,8 @@ from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.journal import Entry, Journal
 from raftlog.testing import BrokerProcess
 from raftlog.testing.process import BrokerDied
+from tests import java
 from tests.conftest import Broker
-from tests.paths import KAFKA
 
 pytestmark = pytest.mark.long
 
@@ -164,14 +162,10 @@ def test_a_broker_does_not_start_on_metadata_of_a_newer_version_and_says_so(tmp_
 
 
 def tool(broker: Broker, name: str, *arguments: str) -> str:
-    command = [str(KAFKA), "tool", name, "--bootstrap-server", broker.bootstrap_servers, *arguments]
-    outcome = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    return outcome.stdout
+    return java.run(name, "--bootstrap-server", broker.bootstrap_servers, *arguments)
 
 
-@pytest.mark.java
-@pytest.mark.skipif(not KAFKA.exists() or shutil.which("java") is None, reason="needs Java and the Kafka jars")
+@java.needed
 def test_kafkas_own_tools_create_and_describe(broker: Broker) -> None:
     name = fresh("java")
     created = tool(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -30,17 +29,11 @@ from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import TransactionState
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
+from tests import java
 from tests.broker.store.test_store_kafka import kafka as kafka
 from tests.broker.store.test_store_kafka import open_log, stop
-from tests.paths import KAFKA
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("java") is None or not KAFKA.exists(), reason="needs Java 17 and Kafka's jars in ../shared/peers"
-    ),
-]
+pytestmark = [*java.marks, pytest.mark.slow]
 
 
 def logs_of(data: Path, topic: str) -> Iterator[CoordinatorLogReader]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,18 +25,14 @@ from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
+from tests import java
 from tests.broker.core.log.test_validation_kafka import free_port
 from tests.broker.store.log_world import batch_of
 from tests.paths import KAFKA
 
 WRONG = re.compile(r"mismatch|corrupt|invalid|not valid|out of order|do not match|Exception|Found timestamp", re.I)
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(
-        shutil.which("java") is None or not KAFKA.exists(), reason="needs Java 17 and Kafka's jars in ../shared/peers"
-    ),
-]
+pytestmark = java.marks
 
 
 class WallClock:
@@ -90,10 +85,7 @@ def fill(log: PartitionLog) -> None:
 
 def dump(directory: Path, suffixes: list[str], *options: str) -> str:
     files = ",".join(str(path) for suffix in suffixes for path in sorted(directory.glob(f"*{suffix}")))
-    command = [str(KAFKA), "tool", "dump-log", "--files", files, *options]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return java.run("dump-log", "--files", files, *options)
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])

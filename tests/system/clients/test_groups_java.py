@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.paths import KAFKA
+from tests import java
 from tests.system.clients.groups import broker_of_our_own, make_topic
 
-TOOL_SECONDS = 60
-
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not KAFKA.exists() or shutil.which("java") is None, reason="needs Java and the Kafka jars"),
-]
-
-
-def tool(*arguments: str) -> str:
-    outcome = subprocess.run([str(KAFKA), "tool", *arguments], capture_output=True, text=True, timeout=TOOL_SECONDS)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    return outcome.stdout
-
+pytestmark = java.marks
 
 CLASSIC = ("--session-timeout", "6000")
 
 
 def consume(servers: str, topic: str, group: str, count: int, *arguments: str) -> list[dict[str, Any]]:
     """The events of a consumer that reads `count` records in a group, commits and leaves."""
-    out = tool(
+    out = java.run(
         "verifiable-consumer",
         *("--bootstrap-server", servers, "--topic", topic, "--group-id", group),
         *("--max-messages", str(count), "--reset-policy", "earliest", *arguments),
@@ -41,7 +25,7 @@ def consume(servers: str, topic: str, group: str, count: int, *arguments: str) -
 
 
 def groups(servers: str, *arguments: str) -> str:
-    return tool("consumer-groups", "--bootstrap-server", servers, *arguments)
+    return java.run("consumer-groups", "--bootstrap-server", servers, *arguments)
 
 
 def row(table: str, group: str) -> list[str]:
@@ -62,7 +46,7 @@ def test_a_java_consumer_the_group_tool_and_the_log_dumper_agree_with_us(tmp_pat
         assert row(moved, group)[:4] == [group, topic, "0", "4"]
         broker.stop()
         log = tmp_path / "data" / "__consumer_offsets-0" / "00000000000000000000.log"
-        out = tool("dump-log", "--offsets-decoder", "--print-data-log", "--files", str(log))
+        out = java.run("dump-log", "--offsets-decoder", "--print-data-log", "--files", str(log))
     values = [line.partition("payload: ")[2] for line in out.splitlines() if line.startswith("| offset")]
     decoded = [json.loads(value) for value in values]
     assert "isvalid: false" not in out
@@ -83,7 +67,7 @@ def test_a_java_consumer_of_the_consumer_protocol_and_the_group_tools_agree_with
         events = consume(servers, topic, group, 20, "--group-protocol", "consumer", "--group-remote-assignor", "range")
         assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 20
         assert all(event["success"] for event in events if event["name"] == "offsets_committed")
-        listed = tool("groups", "--bootstrap-server", servers, "--list", "--group-type", "consumer")
+        listed = java.run("groups", "--bootstrap-server", servers, "--list", "--group-type", "consumer")
         assert row(listed, group) == [group, "Consumer", "consumer"]
         states = groups(servers, "--list", "--state", "empty")
         assert row(states, group) == [group, "Empty"]

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from raftlog.testing import Cluster, cluster
-from tests.system.clients import java
+from tests import java
 from tests.system.clients.confluent import consumer, produce
 from tests.system.traps.raw import create_topic
 

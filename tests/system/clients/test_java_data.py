@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from raftlog.testing import Cluster
+from tests import java
 from tests.conftest import Broker
-from tests.system.clients import java
 from tests.system.clients.confluent import produce, read_all
 from tests.system.traps.raw import create_topic
 from tests.waiting import wait_until

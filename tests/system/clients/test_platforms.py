@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import java
 from tests.paths import KAFKA_JARS
-from tests.system.clients import java
 from tests.system.clients.groups import broker_of_our_own
 
 PLATFORMS = Path(__file__).with_name("platforms")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.system.clients import java
+from tests import java
 from tests.system.clients.confluent import producer, read_all
 from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic
 from tests.system.cluster.transactions import hang

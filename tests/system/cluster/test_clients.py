@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing import BrokerProcess
-from tests.system.clients import java
+from tests import java
 from tests.system.clients.confluent import consumer, produce, read_all, take
 from tests.system.clients.test_aiokafka import consuming, producing
 from tests.system.clients.test_aiokafka import take as take_async

@@ -20,7 +20,7 @@ from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
-from tests.system.clients import java
+from tests import java
 from tests.system.cluster.transactions import GROUP_KEY, Copier, Moment, Step, Wire
 from tests.system.cluster.wiretap import Request, Wiretap
 from tests.system.cluster.world import World

@@ -11,7 +11,7 @@ from raftlog.testing import cluster
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
 from raftlog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.system.clients import java
+from tests import java
 from tests.system.clients.confluent import producer
 from tests.system.cluster.transactions import Copier, Step, Wire
 from tests.system.cluster.world import World

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, which are unmodified Java clients: finding them and running them."""
+"""How tests run Java: Kafka's own command-line tools, which are unmodified clients, and what else needs a JVM."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import os
 import shutil
 import subprocess
 import tempfile
-from typing import IO
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import pytest
 
-from tests.paths import KAFKA
+from raftlog.testing import cluster
+from tests.paths import KAFKA, ROOT
 
 DEADLINE_SECONDS = 120.0
-# Each tool lives for a second: compiling well is not worth the time.
+# What tests start lives for seconds: compiling well is not worth the time.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+ARCHIVE = ROOT / ".make" / "kafka-tools.jsa"
+"""The classes of Kafka's tools as the JVM has them once they are loaded, which is half of what a tool does."""
+
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 marks = [
     pytest.mark.java,
@@ -23,6 +31,33 @@ marks = [
         reason="needs Java 17 and Kafka's jars in ../shared/peers",
     ),
 ]
+"""Marks of a test that runs Kafka or one of its tools."""
+
+
+def needed(test: Test) -> Test:
+    """The marks for one test."""
+    for mark in marks:
+        test = mark(test)
+    return test
+
+
+@cache
+def archive() -> Path:
+    """The archive, made when there is none. A JVM to which it does not belong goes without it."""
+    if not ARCHIVE.exists():
+        ARCHIVE.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as directory, cluster() as brokers:
+            made = Path(directory) / ARCHIVE.name
+            reading = ("--bootstrap-server", brokers.bootstrap_servers, "--topic", "t", "--timeout-ms", "500")
+            subprocess.run(
+                [str(KAFKA), "tool", "console-consumer", *reading],
+                env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} -XX:ArchiveClassesAtExit={made}"},
+                capture_output=True,
+                check=True,
+                timeout=DEADLINE_SECONDS,
+            )
+            made.replace(ARCHIVE)
+    return ARCHIVE
 
 
 class Tool:
@@ -33,7 +68,7 @@ class Tool:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(KAFKA), "tool", name, *arguments],
-            env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_START},
+            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} -XX:SharedArchiveFile={archive()}"},
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,
