@@ -43,7 +43,8 @@ class Books:
 def in_lake(where: str, topic: str) -> Counter[int]:
     """How often each row is there, in the files that the manifests name."""
     rows: Counter[int] = Counter()
-    for path in Lake(where).files(topic):
+    lake = Lake(where)
+    for path in lake.paths(lake.files(topic)):
         values = pq.read_table(path.removeprefix("file://"), columns=["value"], partitioning=None).column("value")
         rows.update(json.loads(value)["row"] for value in values.to_pylist())
     return rows

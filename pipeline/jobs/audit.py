@@ -38,14 +38,17 @@ def build_parser() -> Parser:
 
 
 def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
-    told = produced(spark, options)
+    told, unreadable = produced(spark, options)
+    if unreadable:
+        say(f"{unreadable:,} records of {options.trail} are none of a trail, and left out")
     windows = {row.window_ms for row in told.select("window_ms").distinct().collect()}
-    if not windows:
-        raise CommandFailed(f"the trail {options.trail} tells nothing of {options.topics or 'any topic'}")
+    topics = [row.topic for row in told.select("topic").distinct().orderBy("topic").collect()]
+    silent = sorted({*options.topics.split(",")} - {*topics}) if options.topics else []
+    if silent or not windows:
+        raise CommandFailed(f"the trail {options.trail} tells nothing of {', '.join(silent) or 'any topic'}")
     window_ms = max(windows)
     if any(window_ms % each for each in windows):
         raise CommandFailed(f"the trail has windows of {sorted(windows)} ms, which do not fit into each other")
-    topics = [row.topic for row in told.select("topic").distinct().orderBy("topic").collect()]
     say(f"audit of {', '.join(topics)} in windows of {window_ms // 1000:,} s")
     both = compared(told, arrived(spark, options, topics), window_ms).cache()
     summary = Summary(NAME)
@@ -73,11 +76,14 @@ def _expr(text: str) -> Any:
     return expr(text)
 
 
-def produced(spark: Any, options: argparse.Namespace) -> Any:
-    """Columns topic, window (ms), window_ms, count."""
+def produced(spark: Any, options: argparse.Namespace) -> tuple[Any, int]:
+    """Columns topic, window (ms), window_ms, count; and how many records of the trail are something else."""
     raw = running.batch(spark, options, options.trail, columns="value")
-    told = raw.selectExpr(f"from_json(CAST(value AS STRING), '{SCHEMA}') AS one").select("one.*")
-    return told if not options.topics else told.where(told.topic.isin(options.topics.split(",")))
+    told = raw.selectExpr(f"from_json(CAST(value AS STRING), '{SCHEMA}') AS one").select("one.*").cache()
+    is_told = "topic IS NOT NULL AND window IS NOT NULL AND window_ms > 0 AND count IS NOT NULL"
+    unreadable = told.where(f"({is_told}) IS NOT TRUE").count()
+    told = told.where(is_told)
+    return told if not options.topics else told.where(told.topic.isin(options.topics.split(","))), unreadable
 
 
 def arrived(spark: Any, options: argparse.Namespace, topics: list[str]) -> Any:
@@ -94,7 +100,8 @@ def arrived(spark: Any, options: argparse.Namespace, topics: list[str]) -> Any:
     for topic in topics:
         files = lake.files(topic)
         if files:
-            rows = spark.read.schema(lake.schema).parquet(*files).selectExpr(f"'{topic}' AS topic", "timestamp")
+            rows = spark.read.schema(lake.schema).parquet(*lake.paths(files))
+            rows = rows.selectExpr(f"'{topic}' AS topic", "timestamp")
             found = rows if found is None else found.union(rows)
     if found is None:
         raise CommandFailed(f"the lake {options.lake} has nothing of {', '.join(topics)}")
@@ -103,8 +110,8 @@ def arrived(spark: Any, options: argparse.Namespace, topics: list[str]) -> Any:
 
 def compared(told: Any, rows: Any, window_ms: int) -> Any:
     """Columns topic, window, produced, arrived: of every window that either side knows of."""
-    one = told.selectExpr("topic", f"window - window % {window_ms} AS window", "count").groupBy("topic", "window")
-    begins = f"unix_millis(timestamp) - unix_millis(timestamp) % {window_ms} AS window"
+    one = told.selectExpr("topic", f"window - pmod(window, {window_ms}) AS window", "count").groupBy("topic", "window")
+    begins = f"unix_millis(timestamp) - pmod(unix_millis(timestamp), {window_ms}) AS window"
     other = rows.selectExpr("topic", begins).groupBy("topic", "window")
     told_of, found = one.agg(_expr("sum(count) AS told")), other.agg(_expr("count(*) AS found"))
     joined = told_of.join(found, ["topic", "window"], "full")

@@ -7,7 +7,6 @@ and is counted as too late behind that. Each micro-batch writes the hours that i
 from __future__ import annotations
 
 import argparse
-import uuid
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -16,14 +15,12 @@ from raftlog.cli.arguments import Parser
 from raftlog.client.sync import SyncClient
 from raftlog.pipeline.jobs import running
 from raftlog.pipeline.jobs.enrich import FLIGHT
-from raftlog.pipeline.jobs.files import Folder
-from raftlog.pipeline.jobs.running import Say, Summary
+from raftlog.pipeline.jobs.files import identity
+from raftlog.pipeline.jobs.running import LEFT_OUT, Say, Summary
 from raftlog.pipeline.jobs.topics import COMPACTED, ensure
 
 NAME = "delays"
 SUMMARY = "departure delays by airport and hour of event time, upserted into a compacted topic"
-SINK = "raftlog-sink-id"
-"""In the checkpoint: what the micro-batches are written under."""
 
 
 def build_parser() -> Parser:
@@ -43,12 +40,13 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
         ensure(client, options.to, configs=COMPACTED)
     flights = running.source(spark, options, options.flights, columns="value,timestamp")
     servers = {"kafka.bootstrap.servers": options.bootstrap_servers}
-    upsert = partial(_upsert, {**servers, "topic": options.to, "sinkId": sink_id(options.checkpoint)})
+    upsert = partial(_upsert, {**servers, "topic": options.to, "sinkId": identity(options.checkpoint, NAME)})
     stream = by_window(flights, options.window, options.watermark).writeStream.outputMode("update")
     totals = running.follow(options, running.triggered(stream.foreachBatch(upsert), options).start, say)
     summary = Summary(NAME)
     summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
     summary.add("too late", totals.too_late, too_late=totals.too_late)
+    summary.add("no flights", totals.left_out, left_out=totals.left_out)
     summary.add("to", f"topic {options.to}, one key for each airport and hour", to=options.to)
     return summary
 
@@ -58,20 +56,13 @@ def _upsert(given: Mapping[str, str], batch: Any, number: int) -> None:
     batch.write.format("raftlog").options(**given, batchId=number).mode("append").save()
 
 
-def sink_id(checkpoint: str) -> str:
-    """Another one for each checkpoint, the same as long as it is there."""
-    folder = Folder(checkpoint)
-    known = folder.read(SINK)
-    if known is None:
-        known = f"{NAME}-{uuid.uuid4().hex}"
-        folder.write(SINK, known)
-    return known
-
-
 def by_window(flights: Any, window: str, watermark: str) -> Any:
     """Columns key and value: the airport and the window, and in JSON what is known of it so far."""
     found = flights.selectExpr("timestamp", f"from_json(CAST(value AS STRING), '{FLIGHT}') AS flight")
-    found = found.selectExpr("timestamp", "flight.origin", "flight.dep_delay").withWatermark("timestamp", watermark)
+    found = found.selectExpr("timestamp", "flight.origin", "flight.dep_delay")
+    # Without an airport it is no flight, and would be a record without a key, which a compacted topic does not take.
+    found = found.observe(LEFT_OUT, _expr("count_if(origin IS NULL) AS rows")).where("origin IS NOT NULL")
+    found = found.withWatermark("timestamp", watermark)
     counted = found.selectExpr(f"window(timestamp, '{window}') AS window", "origin", "dep_delay", "timestamp")
     grouped = counted.groupBy("window", "origin")
     totals = grouped.agg(*_totals())
@@ -84,15 +75,19 @@ def by_window(flights: Any, window: str, watermark: str) -> Any:
 
 
 def _totals() -> list[Any]:
+    return [
+        _expr("count(*) AS flights"),
+        _expr("count(dep_delay) AS departed"),
+        _expr("count_if(dep_delay IS NULL) AS cancelled"),
+        _expr("sum(dep_delay) AS delay_sum"),
+        _expr("max(dep_delay) AS delay_max"),
+    ]
+
+
+def _expr(text: str) -> Any:
     from pyspark.sql.functions import expr
 
-    return [
-        expr("count(*) AS flights"),
-        expr("count(dep_delay) AS departed"),
-        expr("count_if(dep_delay IS NULL) AS cancelled"),
-        expr("sum(dep_delay) AS delay_sum"),
-        expr("max(dep_delay) AS delay_max"),
-    ]
+    return expr(text)
 
 
 def main(arguments: list[str] | None = None) -> int:

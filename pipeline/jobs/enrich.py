@@ -1,14 +1,13 @@
 """enrich: flights joined with their airline, plane and weather, exactly once into a topic.
 
-The tables are read as they are when the job is started for the first time, and their offsets kept beside the
-checkpoint: a micro-batch that comes again after a crash has to give the same rows, or nothing could tell which of
-them are written already.
+The tables are read when the job is started for the first time, and kept in the checkpoint: a micro-batch that comes
+again after a crash has to give the same rows, or nothing could tell which of them are written already. Their topics
+cannot be asked again, as compaction takes what was newest at that time.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,8 +41,8 @@ TABLES: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 """By topic: columns, those that it is joined by, and those that a flight gets."""
-PINNED = "raftlog-tables.json"
-"""In the checkpoint: up to which offsets the tables are read."""
+KEPT_TABLES = "raftlog-tables"
+"""In the checkpoint: a folder of Parquet for each table."""
 
 
 def build_parser() -> Parser:
@@ -60,9 +59,9 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
         partitions = len(client.admin.topic(options.flights).partitions)
         if ensure(client, options.to, partitions=partitions, configs=KEPT):
             say(f"topic {options.to}: made with {partitions} partitions")
-        pinned = pin(client, options)
+    keep_tables(spark, options)
     flights = running.source(spark, options, options.flights, columns="key,value,timestamp")
-    joined = enriched(spark, options, flights, pinned)
+    joined = enriched(spark, options, flights)
     writer = joined.writeStream.format("raftlog").option("kafka.bootstrap.servers", options.bootstrap_servers)
     writer = writer.option("topic", options.to).option("includeTimestamp", True)
     totals = running.follow(options, running.triggered(writer, options).start, say)
@@ -72,47 +71,39 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     return summary
 
 
-def enriched(spark: Any, options: argparse.Namespace, flights: Any, pinned: Mapping[str, Any]) -> Any:
+def enriched(spark: Any, options: argparse.Namespace, flights: Any) -> Any:
     """Flights (key, value, timestamp) with what the tables know of them, in the same columns."""
     found = flights.selectExpr("key", "timestamp", f"from_json(CAST(value AS STRING), '{FLIGHT}') AS flight")
     found = found.select("key", "timestamp", "flight.*")
     for name in TABLES:
         # Broadcast: no shuffle, so a flight stays in the task of its partition.
-        table = latest(spark, options, name, pinned).hint("broadcast")
-        found = found.join(table, list(TABLES[name][1]), "left")
+        schema, key, taken = TABLES[name]
+        kept = spark.read.schema(schema).parquet(Folder(options.checkpoint).spelt(f"{KEPT_TABLES}/{name}"))
+        table = kept.selectExpr(*key, *taken).cache().hint("broadcast")
+        found = found.join(table, list(key), "left")
     columns = [name for name in found.columns if name not in ("key", "timestamp")]
     return found.selectExpr("key", f"to_json(struct({', '.join(columns)})) AS value", "timestamp")
 
 
-def latest(spark: Any, options: argparse.Namespace, name: str, pinned: Mapping[str, Any]) -> Any:
-    """A table: the newest record of each key, in the session's memory."""
-    schema, key, taken = TABLES[name]
-    ends = {options.prefix + name: pinned[options.prefix + name]}
-    columns = "key,value,offset"
-    raw = running.batch(spark, options, options.prefix + name, columns=columns, endingOffsets=json.dumps(ends))
-    newest = raw.selectExpr("key", "struct(offset, value) AS newest").groupBy("key").agg({"newest": "max"})
-    parsed = f"from_json(CAST(newest.value AS STRING), '{schema}') AS one"
-    rows = newest.toDF("key", "newest").selectExpr(parsed).select("one.*")
-    return rows.selectExpr(*key, *taken).cache()
-
-
-def pin(client: SyncClient, options: argparse.Namespace) -> dict[str, Any]:
-    """Up to where the tables are read: as the checkpoint says, or for a new one up to where they are now."""
+def keep_tables(spark: Any, options: argparse.Namespace) -> None:
+    """For a new checkpoint, what the tables are now. Raises CommandFailed for one that is empty."""
     checkpoint = Folder(options.checkpoint)
-    known = checkpoint.read(PINNED)
-    if known is not None:
-        found: dict[str, Any] = json.loads(known)
-        return found
-    topics = [options.prefix + name for name in TABLES]
-    partitions = [(topic, each.partition_index) for topic in topics for each in client.admin.topic(topic).partitions]
-    ends: dict[str, Any] = {}
-    for (topic, index), offset in client.admin.offsets_at(partitions, -1).items():
-        ends.setdefault(topic, {})[str(index)] = offset
-    empty = [topic for topic, parts in ends.items() if not any(parts.values())]
-    if empty:
-        raise CommandFailed(f"nothing is in {', '.join(empty)}", "`raftlog pipeline run feed` fills them")
-    checkpoint.write(PINNED, json.dumps(ends))
-    return ends
+    for name in TABLES:
+        folder = f"{KEPT_TABLES}/{name}"
+        if checkpoint.read(f"{folder}/_SUCCESS") is not None:
+            continue
+        rows = latest(spark, options, name)
+        if rows.isEmpty():
+            raise CommandFailed(f"nothing is in {options.prefix}{name}", "`raftlog pipeline run feed` fills it")
+        rows.write.mode("overwrite").parquet(checkpoint.spelt(folder))
+
+
+def latest(spark: Any, options: argparse.Namespace, name: str) -> Any:
+    """A table: the newest record of each key."""
+    raw = running.batch(spark, options, options.prefix + name, columns="key,value,offset")
+    newest = raw.selectExpr("key", "struct(offset, value) AS newest").groupBy("key").agg({"newest": "max"})
+    parsed = f"from_json(CAST(newest.value AS STRING), '{TABLES[name][0]}') AS one"
+    return newest.toDF("key", "newest").selectExpr(parsed).select("one.*").cache()
 
 
 def main(arguments: list[str] | None = None) -> int:

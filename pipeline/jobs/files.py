@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
+
+IDENTITY = "raftlog-sink-id"
+"""In a checkpoint: what its micro-batches are written under."""
 
 
 class Folder:
@@ -53,3 +57,13 @@ class Folder:
     def move(self, name: str, to: str) -> None:
         self.files.create_dir(self.path(to).rpartition("/")[0])
         self.files.move(self.path(name), self.path(to))
+
+
+def identity(checkpoint: str, job: str) -> str:
+    """What a job is called by what it writes: another name for each checkpoint, the same as long as it is there."""
+    folder = Folder(checkpoint)
+    known = folder.read(IDENTITY)
+    if known is None:
+        known = f"{job}-{uuid.uuid4().hex}"
+        folder.write(IDENTITY, known)
+    return known

@@ -2,6 +2,7 @@
 
     lake/topic=flights/date=2013-01-31/hour=18/00000007-00001.parquet
     lake/_manifest/00000007.json        {"batch": 7, "files": [...], "offsets": {"flights": {"0": [2000, 2400]}}}
+    lake/_manifest/checkpoint           which checkpoint it is filled with: micro-batches have their numbers from there
     lake/_staging/00000008/             a micro-batch under way
 
 A file without a manifest is what a crash left. Tools that read the whole folder may see such a file until the
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from raftlog.pipeline.jobs.files import Folder
 
 MANIFESTS, STAGING = "_manifest", "_staging"
+OWNER = f"{MANIFESTS}/checkpoint"
 SCHEMA = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
@@ -69,6 +71,13 @@ class Lake:
     def __init__(self, where: str) -> None:
         self._folder = Folder(where)
         self._is_first = True
+
+    def belongs_to(self, checkpoint: str) -> bool:
+        """Whether it is filled with the checkpoint of this name; from now on it is, if it was with none before."""
+        owner = self._folder.read(OWNER)
+        if owner is None:
+            self._folder.write(OWNER, checkpoint)
+        return owner in (None, checkpoint)
 
     # --- one micro-batch
 
@@ -127,24 +136,25 @@ class Lake:
                     known[partition] = max(known.get(partition, 0), last + 1)
         return ends
 
-    def files(self, topic: str, since: str | None = None, until: str | None = None) -> list[str]:
+    def files(self, topic: str, since: str | None = None, until: str | None = None) -> list[Written]:
         """The files of a topic, of hours from `since` to before `until` (2013-01-31 or 2013-01-31T18)."""
         found = []
         for manifest in self.manifests():
             for each in manifest.files:
                 hour = f"{_part(each.path, 'date')}T{_part(each.path, 'hour')}"
                 if each.topic == topic and (since or "") <= hour and (until is None or hour < until):
-                    found.append(self._folder.spelt(each.path))
-        return sorted(found)
+                    found.append(each)
+        return sorted(found, key=lambda each: each.path)
 
-    def count(self, files: Iterable[str]) -> int:
-        rows = {self._folder.spelt(each.path): each.rows for manifest in self.manifests() for each in manifest.files}
-        return sum(rows[path] for path in files)
+    def paths(self, files: Iterable[Written]) -> list[str]:
+        """Where Spark finds them."""
+        return [self._folder.spelt(each.path) for each in files]
 
-    def replay_id(self, topic: str, target: str, files: Sequence[str]) -> str:
-        """The same for the same rows into the same topic, so that a replay that is begun again goes on."""
-        digest = hashlib.sha256("\n".join(files).encode()).hexdigest()[:12]
-        return f"replay-{topic}-{target}"[:100] + f"-{digest}"
+    def replay_id(self, target: str, files: Sequence[Written]) -> str:
+        """The same for the same files into the same topic, so that a replay that is begun again goes on."""
+        told = [self._folder.read(OWNER), target, *map(asdict, files)]
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+        return f"replay-{files[0].topic}-{target}"[:100] + f"-{digest}"
 
 
 def _manifest(batch: int) -> str:

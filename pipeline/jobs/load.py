@@ -15,6 +15,7 @@ from raftlog.cli.arguments import Parser
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.client.sync import SyncClient
 from raftlog.pipeline.jobs import running
+from raftlog.pipeline.jobs.files import identity
 from raftlog.pipeline.jobs.lake import Lake, in_hours
 from raftlog.pipeline.jobs.running import Say, Summary
 from raftlog.pipeline.jobs.topics import KEPT, ensure
@@ -46,6 +47,11 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     if not options.topics or not options.checkpoint:
         raise UsageError("--topics and --checkpoint say what to load, and where to keep how far it is")
     lake = Lake(options.lake)
+    if not lake.belongs_to(identity(options.checkpoint, NAME)):
+        raise CommandFailed(
+            f"the lake {options.lake} is filled with another checkpoint, and micro-batches have their numbers from it",
+            "go on with that checkpoint, or begin another lake",
+        )
     stream = running.source(spark, options, options.topics, includeHeaders=True)
     write = partial(_write, lake)
     totals = running.follow(options, running.triggered(stream.writeStream.foreachBatch(write), options).start, say)
@@ -82,22 +88,22 @@ def replay(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     files = lake.files(topic, options.since, options.until)
     if not files:
         raise CommandFailed(f"the lake has no rows of {topic} in that time")
-    partitions = len(lake.offsets()[topic])
+    partitions = max(map(int, lake.offsets()[topic])) + 1
     with SyncClient(options.bootstrap_servers, timeout=options.timeout) as client:
         if ensure(client, options.replay, partitions=partitions, configs=KEPT):
             say(f"topic {options.replay}: made with {partitions} partitions")
         fits = len(client.admin.topic(options.replay).partitions) >= partitions
-    rows = spark.read.schema(lake.schema).parquet(*files)
+    rows = spark.read.schema(lake.schema).parquet(*lake.paths(files))
     columns = ["key", "value", "headers", "timestamp", *(["partition"] if fits else [])]
     # The number of tasks is fixed, and what divides the rows is theirs: the next attempt divides them alike.
     divided = rows.repartition(PARTITIONS, "partition").sortWithinPartitions("partition", "offset")
-    sink = lake.replay_id(topic, options.replay, files)
+    sink = lake.replay_id(options.replay, files)
     say(f"{len(files):,} files of {topic} to {options.replay} as {sink}")
     writer = divided.select(*columns).write.format("raftlog").mode("append")
     writer.option("kafka.bootstrap.servers", options.bootstrap_servers).option("topic", options.replay).option(
         "includeTimestamp", True
     ).option("sinkId", sink).option("batchId", 0).save()
-    count = lake.count(files)
+    count = sum(each.rows for each in files)
     summary = Summary(NAME)
     summary.add("replayed", f"{count:,} rows of {topic} to {options.replay}", rows=count, files=len(files))
     return summary

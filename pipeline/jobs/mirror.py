@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raftlog.cli.arguments import Parser
+from raftlog.cli.failure import UsageError
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
 from raftlog.client.topics import ConfigSource, ResourceType
@@ -23,6 +24,14 @@ from raftlog.pipeline.sink.mapping import Run, join, translate
 NAME = "mirror"
 SUMMARY = "topics of one cluster into another, exactly once, with offsets kept in a mapping topic"
 MAPPING = "raftlog-mirror-offsets"
+NOT_COPIED = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+)
+"""Settings of topics that name brokers, or would stamp or refuse records that come with a time of long ago."""
 
 
 def build_parser() -> Parser:
@@ -60,11 +69,17 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
 
 def prepare(here: SyncClient, there: SyncClient, options: argparse.Namespace, say: Say) -> None:
     """Copies get the partitions that their topics have now, new ones their settings, too."""
+    if not options.prefix and here.admin.describe_cluster().cluster_id == there.admin.describe_cluster().cluster_id:
+        raise UsageError("--target is the cluster that is copied: --prefix tells the copies from what they are made of")
     ensure(there, options.mapping, partitions=1, configs=KEPT)
     for topic in options.topics.split(","):
         count = len(here.admin.topic(topic).partitions)
         (described,) = here.admin.describe_configs(ResourceType.TOPIC, [topic])
-        own = {each.name: each.value or "" for each in described.configs if each.config_source == ConfigSource.TOPIC}
+        own = {
+            each.name: each.value or ""
+            for each in described.configs
+            if each.config_source == ConfigSource.TOPIC and each.name not in NOT_COPIED
+        }
         copy = options.prefix + topic
         if ensure(there, copy, partitions=count, configs=own):
             say(f"topic {copy}: made with {count} partitions")
@@ -78,7 +93,7 @@ def _move_groups(options: argparse.Namespace, summary: Summary) -> None:
     with SyncClient(options.bootstrap_servers, timeout=options.timeout) as here:
         committed = {group: here.admin.committed_offsets(group) for group in groups}
     with SyncClient(options.target, timeout=options.timeout) as there:
-        known = read_mapping(there, options.mapping)
+        known = read_mapping(there, options.mapping, options.prefix)
         for group in groups:
             found = translated(committed[group], known, options.prefix)
             if found:
@@ -98,21 +113,22 @@ def translated(
     return found
 
 
-def read_mapping(client: SyncClient, topic: str) -> dict[TopicPartition, list[Run]]:
-    """All that the topic of the mapping tells: by topic and partition of the source."""
+def read_mapping(client: SyncClient, topic: str, prefix: str) -> dict[TopicPartition, list[Run]]:
+    """What the topic of the mapping tells of copies under `prefix`: by topic and partition of the source."""
     found: dict[TopicPartition, list[Run]] = {}
     partitions = [(topic, each.partition_index) for each in client.admin.topic(topic).partitions]
     ends = client.admin.offsets_at(partitions, -1)
     with client.consumer(topic, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         while any(consumer.positions.get(each, 0) < end for each, end in ends.items()):
-            _add(found, (record.value for record in consumer.poll(1000, timeout=1)))
+            _add(found, (record.value for record in consumer.poll(1000, timeout=1)), prefix)
     return {where: list(join(runs)) for where, runs in found.items()}
 
 
-def _add(found: dict[TopicPartition, list[Run]], values: Iterable[bytes | None]) -> None:
+def _add(found: dict[TopicPartition, list[Run]], values: Iterable[bytes | None], prefix: str) -> None:
+    """Other mirrors may write to the same topic, from clusters that have topics of the same names."""
     for value in values:
         told = json.loads(value or b"{}")
-        if told:
+        if told and told["to_topic"] == prefix + told["topic"]:
             found.setdefault((told["topic"], told["partition"]), []).extend(Run(*run) for run in told["runs"])
 
 

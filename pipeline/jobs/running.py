@@ -21,6 +21,8 @@ Say = Callable[[str], None]
 STARTS_MAX = 6
 """Spark gives the process that plans a stream ten seconds to begin, which a busy machine may not have."""
 LOOK_SECONDS = 0.5
+LEFT_OUT = "left out"
+"""What a query observes under this name, in a column `rows`, is what it could make nothing of."""
 
 
 class Job(Protocol):
@@ -70,6 +72,8 @@ class QueryTotals:
     rows: int = 0
     too_late: int = 0
     """Rows behind the watermark, which the query has left out."""
+    left_out: int = 0
+    """Rows that it could make nothing of."""
     seconds: float = 0.0
     last: int = -1
 
@@ -83,6 +87,8 @@ class QueryTotals:
             self.batches += 1
             self.rows += progress.numInputRows
             self.too_late += too_late(progress)
+            observed = progress.observedMetrics.get(LEFT_OUT)
+            self.left_out += observed.rows if observed is not None else 0
             rate = f"{progress.processedRowsPerSecond or 0:,.0f} rows/s"
             say(f"micro-batch {progress.batchId}: {progress.numInputRows:,} rows, {rate}, {left:,} left to read")
             if watcher is not None:
@@ -143,9 +149,19 @@ def in_session(job: Job, options: argparse.Namespace, say: Say) -> Summary:
         return job.run(None, options, say)
     spark = session(job.NAME, options)
     try:
-        return job.run(spark, options, say)
+        return perform(job, spark, options, say)
     finally:
         spark.stop()
+
+
+def perform(job: Job, spark: Any, options: argparse.Namespace, say: Say) -> Summary:
+    """The job in this session. Raises CommandFailed also for what Spark complains of, and KafkaError."""
+    try:
+        return job.run(spark, options, say)
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        raise _told(error) from error
 
 
 def session(name: str, options: argparse.Namespace) -> Any:
@@ -207,7 +223,7 @@ def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> Q
         try:
             return _follow(start(), options.watcher, say)
         except Exception as error:
-            if not type(error).__module__.startswith(("pyspark", "py4j")):
+            if not _is_sparks(error):
                 raise
             if "failed to connect back" not in str(error):
                 raise _told(error) from error
@@ -243,6 +259,10 @@ def lag_of(source: Any) -> int:
         for topic, indexes in latest.items()
         for index, offset in indexes.items()
     )
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.startswith(("pyspark", "py4j"))
 
 
 def _told(error: Exception) -> CommandFailed:

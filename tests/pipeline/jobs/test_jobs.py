@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.cli.failure import CommandFailed
 from raftlog.client import SyncClient
 from raftlog.client.producer import Outgoing
 from raftlog.linearizability.checker.check import check
@@ -18,10 +19,10 @@ from raftlog.linearizability.checker.history import History, Operation, Outcome
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.page.plain import plain_verdict
 from tests.conftest import Broker
-from tests.pipeline.conftest import fill, needs_spark
+from tests.pipeline.conftest import Topic, fill, needs_spark
 
 try:
-    from raftlog.pipeline.jobs import audit, delays, enrich, feed, load, mirror, verify
+    from raftlog.pipeline.jobs import audit, delays, enrich, feed, load, mirror, running, verify
     from raftlog.pipeline.jobs.lake import Lake
     from raftlog.pipeline.verify.distributed import Budget, check_on_spark
 except ImportError:
@@ -39,7 +40,7 @@ def run(spark: Any, broker: Broker) -> Run:
     def start(job: Any, *arguments: str, brokers: str | None = None) -> Any:
         given = ["-b", brokers or broker.bootstrap_servers, *arguments] if job is not verify else list(arguments)
         told: list[str] = []
-        summary = job.run(spark, job.build_parser().parse(given), told.append)
+        summary = running.perform(job, spark, job.build_parser().parse(given), told.append)
         summary.told = told
         return summary
 
@@ -98,6 +99,30 @@ def test_what_was_loaded_into_the_lake_is_there_once_and_comes_back(
     }
 
 
+def test_a_lake_is_filled_with_one_checkpoint_and_replayed_once_wherever_it_lies(
+    run: Run, topic: Topic, client: SyncClient, tmp_path: Path
+) -> None:
+    high = topic([Outgoing(b"%d" % at, partition=4 + at % 2) for at in range(6)], partitions=6)
+    lake, other = str(tmp_path / "lake"), topic([b"lost?"])
+    run(load, "--topics", high, "--lake", lake, "--checkpoint", str(tmp_path / "one"))
+    with pytest.raises(CommandFailed, match="is filled with another checkpoint"):
+        run(load, "--topics", other, "--lake", lake, "--checkpoint", str(tmp_path / "two"))
+    again, long = f"{high}-again", high + "x" * 100
+    for target in (again, f"{long}-1", f"{long}-2"):
+        run(load, "--lake", lake, "--replay", target)
+        run(load, "--lake", f"{lake}/../lake", "--replay", target)  # the same files by another name
+        found = [(one.partition, one.value) for one in everything(client, target)]
+        assert sorted(found) == sorted((4 + at % 2, b"%d" % at) for at in range(6))
+
+
+def test_what_spark_complains_of_is_told_in_a_line(run: Run, topic: Topic, tmp_path: Path, name: str) -> None:
+    given = ("--flights", topic(), "--to", f"{name}-to", "--checkpoint", str(tmp_path))
+    with pytest.raises(CommandFailed, match="Unable to parse 'nonsense'"):
+        run(delays, *given, "--window", "nonsense")
+    with pytest.raises(CommandFailed, match=f"there is no topic '{name}-trail'"):
+        run(audit, "--trail", f"{name}-trail")
+
+
 def test_flights_get_their_airline_plane_and_weather_once(
     run: Run, fed: str, client: SyncClient, tmp_path: Path
 ) -> None:
@@ -109,6 +134,33 @@ def test_flights_get_their_airline_plane_and_weather_once(
     first = next(json.loads(one.value) for one in found if json.loads(one.value)["row"] == 0)
     assert first["airline"] == "United Air Lines Inc." and first["manufacturer"] == "BOEING" and first["built"] == 1999
     assert first["temp"] == 39.02 and first["dep_delay"] == 2 and first["tailnum"] == "N14228"
+
+
+def test_the_tables_that_flights_are_joined_with_are_those_of_the_first_start(
+    run: Run, fed: str, client: SyncClient, tmp_path: Path, name: str
+) -> None:
+    for table, key in (("airlines", b"UA"), ("planes", b"N1"), ("weather", b"JFK|x")):
+        client.admin.create_topic(f"{name}{table}", partitions=1)
+        row = {"carrier": "UA", "name": "before", "tailnum": "N1", "origin": "JFK", "time_hour": "x"}
+        fill(client, f"{name}{table}", [Outgoing(json.dumps(row).encode(), key=key)])
+    flights, to = f"{name}flights", f"{name}rich"
+    client.admin.create_topic(flights, partitions=1)
+    given = ("--flights", flights, "--prefix", name, "--to", to, "--checkpoint", str(tmp_path))
+    for at in range(2):
+        fill(client, flights, [b'{"row": %d, "carrier": "UA"}' % at])
+        run(enrich, *given)
+        # As if compaction had taken what was the newest record then.
+        client.admin.delete_records({(f"{name}airlines", 0): 1})
+        client.admin.create_partitions(f"{name}airlines", 2 + at)
+    assert [json.loads(one.value).get("airline") for one in everything(client, to)] == ["before", "before"]
+
+
+def test_what_is_no_flight_is_left_out_of_the_delays(
+    run: Run, topic: Topic, client: SyncClient, tmp_path: Path, name: str
+) -> None:
+    flights = topic([b"no JSON", Outgoing(None, key=b"k"), b'{"dep_delay": 4}', b'{"origin": "JFK", "dep_delay": 3}'])
+    facts = run(delays, "--flights", flights, "--to", name, "--checkpoint", str(tmp_path)).facts
+    assert facts["left_out"] == 3 and len(everything(client, name)) == 1
 
 
 def test_delays_are_kept_up_to_date_by_airport_and_hour(
@@ -150,6 +202,17 @@ def test_the_audit_agrees_with_what_is_there_and_shows_what_is_not(
     told = wrong.facts["topics"][f"{fed}flights"]
     assert not wrong.ok and (told["missing"], told["too_many"]) in ((1, 1), (0, 0)), told
     assert lost.timestamp // 3_600_000 != twice.timestamp // 3_600_000 and "difference" in wrong.told[-1]
+
+
+def test_the_audit_leaves_out_what_is_no_trail_and_asks_for_one_of_each_topic(run: Run, topic: Topic) -> None:
+    counted = topic([Outgoing(b"x", timestamp=1000)], retention_ms="-1")
+    told = {"producer": "p", "topic": counted, "window": 0, "window_ms": 3_600_000, "count": 1}
+    values = [json.dumps(told), json.dumps({**told, "window_ms": 0}), json.dumps({**told, "count": None}), "no JSON"]
+    trail = topic([Outgoing(None, key=b"k"), *(each.encode() for each in values)])
+    agreed = run(audit, "--trail", trail)
+    assert agreed.ok and agreed.told[0].startswith("4 records of")
+    with pytest.raises(CommandFailed, match="tells nothing of other"):
+        run(audit, "--trail", trail, "--topics", f"{counted},other")
 
 
 @pytest.mark.parametrize("bad", [(), ("key-7", "key-3", "key-22")])
@@ -207,3 +270,20 @@ def test_a_mirror_has_the_same_records_and_groups_find_their_place(
         (at_first,) = [one for one in first if (one.partition, one.offset) == (index, committed[source, index])]
         (at_copy,) = [one for one in copy if (one.partition, one.offset) == (index, committed[f"copy-{source}", index])]
         assert at_first.value == at_copy.value
+
+
+def test_copies_keep_the_times_of_records_and_groups_go_by_their_own_mirror(
+    run: Run, topic: Topic, client: SyncClient, broker: Broker, tmp_path: Path, name: str
+) -> None:
+    source = topic([b"one", b"two"], message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms="3600000")
+    given = ("--topics", source, "--target", broker.bootstrap_servers, "--mapping", f"{name}-map")
+    with pytest.raises(CommandFailed, match="--prefix"):
+        run(mirror, *given, "--checkpoint", str(tmp_path / "refused"))
+    run(mirror, *given, "--prefix", "copy-", "--checkpoint", str(tmp_path / "state"))
+    first, copy = everything(client, source), everything(client, f"copy-{source}")
+    assert [(one.value, one.timestamp) for one in copy] == [(one.value, one.timestamp) for one in first]
+    # Another cluster has a topic of that name, and its mirror tells the same topic.
+    other = {"topic": source, "partition": 0, "to_topic": f"b-{source}", "to_partition": 0, "runs": [[0, 70, 9]]}
+    fill(client, f"{name}-map", [json.dumps(other).encode()])
+    assert mirror.read_mapping(client, f"{name}-map", "copy-") == {(source, 0): [(0, 0, 2)]}
+    assert mirror.read_mapping(client, f"{name}-map", "b-") == {(source, 0): [(0, 70, 9)]}
