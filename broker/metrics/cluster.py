@@ -27,7 +27,8 @@ def replica_families(services: Services) -> Iterator[Metric]:
             continue
         leads += 1
         state = image.partition(partition.topic, partition.index)
-        replicas = len(state.replicas) if state is not None else 1
+        # Those that a reassignment is adding are not missed yet (KIP-352).
+        replicas = len(state.replicas) - len(state.adding_replicas) if state is not None else 1
         under_replicated += partition.isr_size < replicas
         under_min_isr += partition.isr_size < partition.min_isr
         at_min_isr += partition.isr_size == partition.min_isr

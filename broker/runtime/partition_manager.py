@@ -263,7 +263,8 @@ class PartitionManager:
             return
         leadership = partition.leadership
         if (leadership is None) is (state.leader != self._node_id or len(state.replicas) == 1):
-            self._count_isr_change(len(partition.isr), len(state.isr))
+            if leadership is not None:
+                self._count_isr_change(len(partition.isr), len(state.isr))
             partition.apply_state(state)
             if leadership is not None and leadership.change(state, self.monotonic_ms()):
                 partition.maybe_advance_high_watermark()
