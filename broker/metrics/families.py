@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from raftlog.broker.metrics.sources import Pauses
 from raftlog.histogram import Histogram
+
+SERIES_AT_A_TIME: Final = 64
+"""They are made and written in a millisecond."""
 
 Labelled = Iterable[tuple[Sequence[str], float]]
 
@@ -25,6 +31,18 @@ def gauges(name: str, documentation: str, labels: Sequence[str], values: Labelle
     """One value for each set of labels."""
     family = GaugeMetricFamily(name, documentation, labels=labels)
     for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
+
+
+async def many_gauges(
+    name: str, documentation: str, labels: Sequence[str], values: Labelled, pauses: Pauses
+) -> Metric:
+    """The same for thousands of them."""
+    family = GaugeMetricFamily(name, documentation, labels=labels)
+    for number, (label_values, value) in enumerate(values):
+        if number % SERIES_AT_A_TIME == 0:
+            await pauses.pause()
         family.add_metric(label_values, value)
     return family
 
@@ -55,3 +73,23 @@ def with_total(name: str, documentation: str, label: str, total: float, parts: L
     family = counters(name, documentation, [label], parts)
     family.add_sample(f"{name}_total", {}, total)
     return family
+
+
+def written(family: Metric) -> Iterator[bytes]:
+    """The text of a family, some series at a time."""
+    samples = family.samples
+    for first in range(0, len(samples) or 1, SERIES_AT_A_TIME):
+        family.samples = samples[first : first + SERIES_AT_A_TIME]
+        text = generate_latest(_One(family))
+        # What it is and of which type is said once, in two lines.
+        yield text if not first else text.split(b"\n", 2)[2]
+
+
+class _One:
+    """A collector of one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from raftlog.broker.metrics.families import gauge, gauges
+from raftlog.broker.metrics.families import SERIES_AT_A_TIME, gauge, gauges, many_gauges
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -41,12 +41,14 @@ async def group_families(services: Services, pauses: Pauses) -> AsyncIterator[Me
     yield gauge(f"{manager}_numgroups", "Groups that this broker coordinates", sum(states.values()))
     yield gauges("raftlog_groups", "The same by state", ["state"], (([state], states[state]) for state in states))
     name = "kafka_consumergroup"
-    yield gauges(f"{name}_members", "Members of a group", ["consumergroup"], members)
+    yield await many_gauges(f"{name}_members", "Members of a group", ["consumergroup"], members, pauses)
     del committed[POSITIONS_MAX:]
     lags = await _find_lags(services, [position for _, position in committed])
     now_ms = services.clock.now_ms()
     offsets, behind, seconds = [], [], []
-    for group_id, position in committed:
+    for number, (group_id, position) in enumerate(committed):
+        if number % SERIES_AT_A_TIME == 0:
+            await pauses.pause()
         labels = [group_id, position[0], str(position[1])]
         offsets.append((labels, float(position[2])))
         lag = lags.get(position)
@@ -54,9 +56,12 @@ async def group_families(services: Services, pauses: Pauses) -> AsyncIterator[Me
             behind.append((labels, float(max(lag.high_watermark - position[2], 0))))
             seconds.append((labels, lag.milliseconds(now_ms) / 1000))
     names = ["consumergroup", "topic", "partition"]
-    yield gauges(f"{name}_current_offset", "What a group has committed", names, offsets)
-    yield gauges(f"{name}_lag", "Records that a group has not consumed", names, behind)
-    yield gauges(f"{name}_lag_seconds", "How long the oldest of them has waited", names, seconds)
+    for part, what, values in (
+        ("current_offset", "What a group has committed", offsets),
+        ("lag", "Records that a group has not consumed", behind),
+        ("lag_seconds", "How long the oldest of them has waited", seconds),
+    ):
+        yield await many_gauges(f"{name}_{part}", what, names, values, pauses)
 
 
 async def _find_lags(services: Services, positions: list[Position]) -> Lags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from raftlog.broker.metrics.families import gauge, gauges
+from raftlog.broker.metrics.families import gauge, gauges, many_gauges
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -59,14 +59,13 @@ async def log_families(logs: LogManager, pauses: Pauses) -> AsyncIterator[Metric
     labels = ["topic", "partition"]
     name = "kafka_log_log"
     opened_logs = [(key, log, opened) for key, log in shown if (opened := log.storage.opened) is not None]
-    sizes = [(key, float(opened.segments.size)) for key, _, opened in opened_logs]
-    yield gauges(f"{name}_size", "Bytes of a partition's log", labels, sizes)
-    numbers = [(key, float(len(opened.segments))) for key, _, opened in opened_logs]
-    yield gauges(f"{name}_numlogsegments", "Segments of a partition's log", labels, numbers)
-    starts = [(key, float(log.log_start_offset)) for key, log, _ in opened_logs]
-    yield gauges(f"{name}_logstartoffset", "Where a partition's log begins", labels, starts)
-    ends = [(key, float(log.log_end_offset)) for key, log, _ in opened_logs]
-    yield gauges(f"{name}_logendoffset", "Where a partition's log ends", labels, ends)
+    for part, what, values in (
+        ("size", "Bytes of a partition's log", [(key, opened.segments.size) for key, _, opened in opened_logs]),
+        ("numlogsegments", "Segments of a partition's log", [(key, len(o.segments)) for key, _, o in opened_logs]),
+        ("logstartoffset", "Where a partition's log begins", [(key, o.log_start_offset) for key, o, _ in opened_logs]),
+        ("logendoffset", "Where a partition's log ends", [(key, o.log_end_offset) for key, o, _ in opened_logs]),
+    ):
+        yield await many_gauges(f"{name}_{part}", what, labels, values, pauses)
     yield gauge("raftlog_open_logs", "Logs that are open", count)
     yield gauge("raftlog_open_logs_size_bytes", "Bytes of all logs that are open", size)
     yield gauge("raftlog_open_logs_segments", "Segments of all logs that are open", segments)

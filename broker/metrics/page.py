@@ -6,7 +6,7 @@ The library is imported in a thread when the first page is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -41,29 +41,20 @@ class MetricsPage:
         if self._wants_modules:
             await asyncio.get_running_loop().run_in_executor(None, _import_modules)
             self._wants_modules = False
-        from prometheus_client import generate_latest
+        from raftlog.broker.metrics.families import written
 
         parts = []
         pauses = Pauses(self.sources.times.now)
         async for family in _families(self.sources, pauses):
-            parts.append(generate_latest(_One(family)))
-            await pauses.pause()
+            for part in written(family):
+                parts.append(part)
+                await pauses.pause()
         return b"".join(parts)
 
 
 def _import_modules() -> None:
     for name in ("clients", "cluster", "groups", "logs"):
         import_module(f"raftlog.broker.metrics.{name}")
-
-
-class _One:
-    """A collector of one family."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterable[Metric]:
-        return (self._family,)
 
 
 async def _families(sources: Sources, pauses: Pauses) -> AsyncIterator[Metric]:
