@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 POSITIONS_MAX: Final = 5_000
 """Partitions of groups that have series of their own, three each."""
+NAME_CHARACTERS_MAX: Final = 1_000
+"""Groups with longer names have no series, which would have the name each: a group's may have 32 KB."""
 LAG_SECONDS_MAX: Final = 3.0
 """How long the leaders of partitions may take to say where those end; what is not known then has no series."""
 
@@ -33,6 +35,8 @@ async def group_families(services: Services, pauses: Pauses) -> AsyncIterator[Me
             continue
         for group_id, group in list(host.shard.groups.items()):
             states[group.state_name] += 1
+            if len(group_id) > NAME_CHARACTERS_MAX:
+                continue
             if len(members) < POSITIONS_MAX:
                 members.append(([group_id], float(group.members_count)))
             if len(committed) < POSITIONS_MAX:

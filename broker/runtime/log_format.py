@@ -9,6 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import time
+from typing import Final
+
+_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+"""What would end a line, or have a terminal do something: names that clients choose come into lines as they are."""
 
 
 class LineFormatter(logging.Formatter):
@@ -20,7 +28,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         name = record.name.removeprefix("raftlog.")
-        text = record.getMessage().replace("\n", "\\n")
+        text = record.getMessage().translate(_ESCAPED)
         line = f"{_moment(record)} {record.levelname:<8} {name:<10} node={self._node} {text}"
         if record.exc_info:
             line += "\n    " + self.formatException(record.exc_info).replace("\n", "\n    ")
