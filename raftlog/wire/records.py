@@ -311,6 +311,14 @@ def scan_records(payload: bytes, count: int) -> list[RecordSpan]:
     return RecordScan(payload, count).take(count)
 
 
+def check_headers(payload: Buffer, spans: Iterable[RecordSpan]) -> None:
+    """That headers fill their records, which a scan steps over. Raises CorruptRecord."""
+    for *_, at, start, _, end in spans:
+        if at + 1 != end or payload[at]:
+            part = bytes(payload[at:end])
+            _read_headers(part, 0, start, len(part))
+
+
 def rebase_records(payload: bytes, spans: Iterable[RecordSpan], timestamp_shift: int) -> bytes:
     """The records at `spans` copied into a new payload, `timestamp_shift` ms added to each timestamp delta."""
     if timestamp_shift == 0:

@@ -44,7 +44,7 @@ from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import MAX_RATIO, Compression, DecompressionLimit, compress
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
-from raftlog.wire.records import MIN_RECORD_BYTES, RecordScan, RecordSpan
+from raftlog.wire.records import MIN_RECORD_BYTES, RecordScan, RecordSpan, check_headers
 
 MAX_RECORD_ERRORS: Final = 1000
 """How many refused records are listed one by one. A batch can hold a hundred thousand, and the list goes into
@@ -195,7 +195,7 @@ def check_batch(
         # A control batch, which only a coordinator sends, has a key that is not for compaction, and stays as it is.
         has_payload = not attributes & CONTROL_BIT and (looks or _is_converted(header, rules))
         payload = _unpack(view, header, rules, may_take_long) if has_payload else b""
-        if looks and has_payload:
+        if has_payload:
             return _check_records(view, header, rules, now_ms, payload)
     except CorruptRecord as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
@@ -313,12 +313,14 @@ def _is_converted(header: BatchHeader, rules: BatchRules) -> bool:
 def _check_records(
     view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, payload: Buffer
 ) -> Checked | Refusal:
-    """Look at each record: for keys, or because the header's times were not good enough to go by. Raises
-    CorruptRecord."""
+    """Look at each record: for keys, because the header's times were not good enough to go by, or as they are unpacked
+    anyway. Raises CorruptRecord."""
     look = _Look(header, rules, now_ms)
     scan = RecordScan(payload, header.records_count)
     while scan.remaining:
-        look.at(scan.take(RECORDS_AT_A_TIME))
+        spans = scan.take(RECORDS_AT_A_TIME)
+        check_headers(payload, spans)
+        look.at(spans)
     if look.last_offset_delta != header.last_offset_delta:
         return Refusal(ErrorCode.INVALID_RECORD, "the records do not have the offsets that their batch says")
     if look.refused:

@@ -126,6 +126,16 @@ def cases(now: int) -> list[Case]:
         Case("garbage to be packed again", "gzip",
              assemble_batch(parse_header(batch_of(2, now, compression=Compression.LZ4)), b"\xff" * 20),
              UNKNOWN, INVALID),
+        Case("fewer records than there are, to be packed again", "gzip",
+             reheaded(batch_of(3, now, compression=Compression.LZ4), records_count=2, last_offset_delta=1),
+             INVALID, INVALID),
+        Case("more bytes than a record has, to be packed again", "gzip",
+             assemble_batch(parse_header(batch_of(1, now)), b"\x10\x00\x00\x00\x01\x01\x00zz"), INVALID, INVALID),
+        Case("more headers than there are", "compacted",
+             assemble_batch(parse_header(batch_of(1, now)), b"\x10\x00\x00\x00\x02k\x00\x40\x00"), INVALID, INVALID),
+        Case("a header without a name", "compacted",
+             assemble_batch(parse_header(batch_of(1, now)), b"\x14\x00\x00\x00\x02k\x02v\x02\x01\x00"),
+             INVALID, INVALID),
     ]  # fmt: skip
 
 
