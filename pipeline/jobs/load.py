@@ -8,6 +8,7 @@ name sees each row once, and no row of a micro-batch whose manifest is not there
 from __future__ import annotations
 
 import argparse
+import re
 from functools import partial
 from typing import Any
 
@@ -36,9 +37,17 @@ def build_parser() -> Parser:
     group = made.add_argument_group("back")
     group.add_argument("--replay", metavar="TOPIC", help="write what is in the lake to this topic")
     group.add_argument("--of", metavar="TOPIC", help="only rows of this topic; needed if the lake has several")
-    group.add_argument("--since", metavar="DATE", help="only rows of this hour and later: 2013-01-31 or 2013-01-31T18")
-    group.add_argument("--until", metavar="DATE", help="only rows before this hour")
+    since = "only rows of this hour (UTC) and later: 2013-01-31 or 2013-01-31T18"
+    group.add_argument("--since", metavar="DATE", type=hour, help=since)
+    group.add_argument("--until", metavar="DATE", type=hour, help="only rows before this hour")
     return made
+
+
+def hour(text: str) -> str:
+    """Hours are compared as text, so that another form of one would let the wrong rows through."""
+    if re.fullmatch(r"\d{4}-\d\d-\d\d(T\d\d)?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: write 2013-01-31 or 2013-01-31T18")
+    return text
 
 
 def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:

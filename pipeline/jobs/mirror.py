@@ -96,9 +96,12 @@ def _move_groups(options: argparse.Namespace, summary: Summary) -> None:
         known = read_mapping(there, options.mapping, options.prefix)
         for group in groups:
             found = translated(committed[group], known, options.prefix)
-            if found:
-                there.admin.commit_offsets(group, found)
-            summary.add(f"group {group}", f"{len(found)} partitions")
+            # Where the group works on the copies already, it is not sent back.
+            reached = there.admin.committed_offsets(group)
+            ahead = {where: offset for where, offset in found.items() if offset > reached.get(where, -1)}
+            if ahead:
+                there.admin.commit_offsets(group, ahead)
+            summary.add(f"group {group}", f"{len(found)} partitions, {len(ahead)} of them moved")
 
 
 def translated(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.cli.failure import CommandFailed
+from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.main import main
 from raftlog.cli.pipeline import JOBS
 from raftlog.pipeline.jobs import java
@@ -36,6 +36,13 @@ def test_the_command_line_names_jobs_and_where_they_lie(capsys: pytest.CaptureFi
     assert Path(capsys.readouterr().out.strip()).name == "load.py"
     assert main(["pipeline", "run", "laod"]) == 2
     assert "did you mean load?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["2013-1-2", "2013-01-02T6", "2013-01-02 06", "2013-01-02T06:30", "yesterday", ""])
+def test_an_hour_in_another_form_is_no_hour(text: str) -> None:
+    parser = import_module("raftlog.pipeline.jobs.load").build_parser()
+    with pytest.raises(UsageError, match="2013-01-31T18"):
+        parser.parse(["--lake", "lake", "--replay", "again", "--until", text])
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,11 @@ def test_a_mirror_has_the_same_records_and_groups_find_their_place(
         (at_first,) = [one for one in first if (one.partition, one.offset) == (index, committed[source, index])]
         (at_copy,) = [one for one in copy if (one.partition, one.offset) == (index, committed[f"copy-{source}", index])]
         assert at_first.value == at_copy.value
+    # The group goes on with the copies, and a mirror that runs once more does not send it back.
+    ahead = {(f"copy-{source}", 0): committed[f"copy-{source}", 0] + 2}
+    client.admin.commit_offsets(name, ahead)
+    run(mirror, *given, *state)
+    assert client.admin.committed_offsets(name).items() >= ahead.items()
 
 
 def test_copies_keep_the_times_of_records_and_groups_go_by_their_own_mirror(
