@@ -7,7 +7,9 @@ afterwards, from what each piece tells of its edges: at most as many operations 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import IO, Any
 
 from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
@@ -20,7 +22,7 @@ from raftlog.linearizability.checker.history import (
     Operation,
     Outcome,
 )
-from raftlog.linearizability.checker.values import freeze
+from raftlog.linearizability.checker.values import freeze, show
 from raftlog.pipeline.verify.edges import NEVER, Edges
 
 
@@ -32,7 +34,8 @@ class ChunkReader(JsonLinesReader):
         self.operations: list[Operation] = []
         self.edges = Edges(chunk)
         self._looked_to = 0
-        self._with_ids: set[Any] = set()
+        # Calls that are not what their process has open: those with an id, and whole operations.
+        self._aside: set[int] = set()
 
     def read(self) -> list[Operation]:
         """The operations that end here. What is wrong with the piece is in its edges."""
@@ -40,7 +43,7 @@ class ChunkReader(JsonLinesReader):
         try:
             for kind, subject in self.events(whole_operations=True):
                 if edges.first_time == NEVER:
-                    edges.first_time = self._now
+                    edges.first_time, edges.first_line = self._now, self.line
                 if kind is EventType.INVOKE:
                     continue
                 if isinstance(subject, Annotation):
@@ -54,21 +57,26 @@ class ChunkReader(JsonLinesReader):
             edges.error = None
         edges.lines, edges.last_time, edges.operations = self.line, self._now, len(operations)
         edges.still_open = dict(self._open)
-        calls = (*operations, *edges.still_open.values())
-        edges.called = {operation.process for operation in calls} - self._with_ids
+        self._look(operations[self._looked_to :])
+        self._look(edges.still_open.values())
         return operations
 
     def _judge_call(self, fields: dict[str, Any]) -> Event:
+        event = super()._judge_call(fields)
         if fields.get("id") is not None:
-            self._with_ids.add(fields.get("process"))
-        return super()._judge_call(fields)
+            self.edges.called.setdefault(_handle(fields), self.line)
+            self._aside.add(id(event[1]))
+        return event
+
+    def _whole(self, fields: dict[str, Any]) -> Event:
+        event = super()._whole(fields)
+        self._aside.add(id(event[1]))
+        return event
 
     def _judge_completion(self, fields: dict[str, Any], outcome: Outcome) -> Operation:
-        handle: Any = fields.get("process")
-        if fields.get("id") is not None:
-            handle = ("id", freeze(fields["id"]))
+        handle = _handle(fields)
         is_one = isinstance(handle, int | str | tuple)
-        if not is_one or handle in self._open or (handle not in self._with_ids and self._was_here(handle)):
+        if not is_one or handle in self._open or self._was_here(handle):
             return super()._judge_completion(fields, outcome)
         self._advance(fields)
         self.edges.ended.append((fields, self.line))
@@ -80,10 +88,18 @@ class ChunkReader(JsonLinesReader):
         return event
 
     def _was_here(self, handle: Any) -> bool:
-        """Whether this client has called or ended something in this piece before."""
-        self.edges.called.update(each.process for each in self.operations[self._looked_to :])
+        """Whether this client, or this id, has called or ended something in this piece before."""
+        self._look(self.operations[self._looked_to :])
         self._looked_to = len(self.operations)
         return handle in self.edges.called or any(_handle(told) == handle for told, _ in self.edges.ended)
+
+    def _look(self, calls: Iterable[Operation]) -> None:
+        """Note who has called without an id."""
+        called = self.edges.called
+        for each in calls:
+            if id(each) not in self._aside:
+                line = each.line or 1
+                called[each.process] = min(called.get(each.process, line), line)
 
 
 _ELSEWHERE = -2
@@ -147,6 +163,7 @@ class Joined(JsonLinesReader):
         self.time_unit = edges.time_unit or self.time_unit
         try:
             if edges.first_time != NEVER:
+                self.line = before + edges.first_line
                 self._advance({"time": edges.first_time})
             for fields, line in edges.ended:
                 self.line = before + line
@@ -157,6 +174,7 @@ class Joined(JsonLinesReader):
             raise HistoryError(str(error), self.line, self.name) from None
         if edges.error is not None:
             reason, line = edges.error
+            reason = re.sub(r"\bof line (\d+)", lambda told: f"of line {before + int(told[1])}", reason)
             raise HistoryError(reason, before + line, self.name)
         self._take_over(edges, before)
         self.annotations += edges.annotations
@@ -164,11 +182,14 @@ class Joined(JsonLinesReader):
         self.line = before + edges.lines
 
     def _take_over(self, edges: Edges, before: int) -> None:
-        for handle, earlier in self._open.items():
-            if handle in edges.called:
-                what = f"its {earlier.function} of line {earlier.line} is still open"
-                reason = f"process {handle!r} calls something while {what}"
-                raise HistoryError(reason, before + 1, self.name)
+        again = [(edges.called[handle], handle) for handle in self._open if handle in edges.called]
+        if again:
+            line, handle = min(again, key=itemgetter(0))
+            earlier = self._open[handle]
+            whose = "its" if type(handle) is not tuple else "the call with that id, the"
+            what = f"{whose} {earlier.function} of line {earlier.line}"
+            reason = f"process {show(earlier.process)} calls something while {what} is still open"
+            raise HistoryError(reason, before + line, self.name)
         for handle, operation in edges.still_open.items():
             operation.line = before + (operation.line or 0)
             self._open[handle] = operation

@@ -82,12 +82,20 @@ def read_columns(data: bytes, chunk: int) -> tuple[Edges, pa.RecordBatch] | None
         operations=len(ended_at),
         time_unit=headed[1],
         first_time=int(times[0]),
+        first_line=1 + before,
         last_time=int(times[-1]),
-        called=set(lines.calls["process"].unique().to_pylist()),
+        called=_first_lines(lines, before),
         ended=_completions(lines, np.flatnonzero(~is_here), before),
         still_open={call.process: call for call in _calls(lines, np.flatnonzero(is_open), before)},
     )
     return edges, rows
+
+
+def _first_lines(lines: Lines, before: int) -> dict[Any, int]:
+    """Of each client's calls."""
+    calls = pa.table({"process": lines.calls["process"], "at": pa.array(lines.call_at)})
+    first = calls.group_by("process").aggregate([("at", "min")])
+    return dict(zip(first["process"].to_pylist(), pc.add(first["at_min"], before + 1).to_pylist(), strict=True))
 
 
 def _without_header(data: bytes) -> tuple[bytes, TimeUnit | None] | None:

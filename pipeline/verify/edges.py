@@ -21,9 +21,13 @@ class Edges:
     operations: int = 0
     time_unit: TimeUnit | None = None
     first_time: int = NEVER
+    first_line: int = 1
+    """The line of that time."""
     last_time: int = NEVER
-    called: set[Any] = field(default_factory=set)
-    """Clients that have called something, but for those who have several calls in flight: ids are theirs."""
+    called: dict[Any, int] = field(default_factory=dict)
+    """Clients that have called something without an id, and with ("id", ID) the ids of other calls; the first line of
+    each.
+    """
     ended: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     """Completions of calls that were made before, and their lines."""
     still_open: dict[Any, Operation] = field(default_factory=dict)

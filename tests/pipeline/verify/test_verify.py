@@ -7,6 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,46 @@ def test_equal_keys_have_equal_numbers_and_other_ones_mostly_have_not() -> None:
     assert number_of(1) == number_of(1.0) == number_of(True)
     assert number_of(("a", 1)) == number_of(("a", 1.0)) != number_of((1, "a"))
     assert len({number_of(f"key-{at}") % 64 for at in range(1_000)}) == 64
+
+
+def line(kind: str, process: Any, time: int, **more: Any) -> dict[str, Any]:
+    more = {"function": "read", "key": f"key-{time % 3}", **more} if kind == "invoke" else more
+    return {"type": kind, "process": process, "time": time, **more}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # 1 is still open when it calls again; what it calls with an id is no call of this kind.
+        [line("invoke", 1, 50), line("invoke", 1, 60), line("invoke", 1, 70, id=7), line("ok", 1, 80)],
+        # The id is open.
+        [line("invoke", 1, 50, id=7), line("invoke", 2, 60, id=7), line("ok", 2, 70, id=7), line("ok", 1, 80, id=7)],
+        [line("invoke", 1, 50, id=7), line("invoke", 2, 60, id=7), line("ok", 1, 70, id=7), line("ok", 1, 80)],
+        # Whole operations have nothing to do with what is open.
+        [
+            line("invoke", 1, 50),
+            {"type": "operation", "process": 1, "function": "read", "call": 1, "return": 9, "key": "key-0"},
+            line("ok", 1, 80),
+        ],
+        [line("invoke", [1], 50, id=7), line("ok", 1, 60)],
+        [line("invoke", 1, 50, id=7), line("invoke", 1, 55, id=8), line("ok", 1, 60, id=7), line("ok", 1, 70, id=8)],
+        [line("invoke", 1, 50), line("ok", 1, 60), line("invoke", 1, 55)],
+        [line("invoke", 1, 50), line("ok", 1, 60), line("ok", 1, 61)],
+    ],
+)
+def test_what_is_no_history_is_refused_by_pieces_for_the_same_line(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    before = [each for time in range(0, 40, 2) for each in (line("invoke", 9, time), line("ok", 9, time + 1))]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in (*before, *lines)))
+
+    def told(verdict: Callable[[], dict[str, Any]]) -> Any:
+        try:
+            found = verdict()
+        except HistoryError as error:
+            return error.line
+        del found["seconds"]
+        return found
+
+    whole = told(lambda: plain_verdict(check(read_history(str(path)), Register())))
+    for chunk_bytes in (1, 70, 90, 150, 200, 10_000):
+        assert told(lambda size=chunk_bytes: by_pieces(path, Register(), size)) == whole  # type: ignore[misc]
