@@ -313,7 +313,7 @@ def scan_records(payload: bytes, count: int) -> list[RecordSpan]:
 
 def check_headers(payload: Buffer, spans: Iterable[RecordSpan]) -> None:
     """That headers fill their records, which a scan steps over. Raises CorruptRecord."""
-    for *_, at, start, _, end in spans:
+    for _, _, _, _, at, start, _, end in spans:
         if at + 1 != end or payload[at]:
             part = bytes(payload[at:end])
             _read_headers(part, 0, start, len(part))

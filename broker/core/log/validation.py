@@ -195,7 +195,7 @@ def check_batch(
         # A control batch, which only a coordinator sends, has a key that is not for compaction, and stays as it is.
         has_payload = not attributes & CONTROL_BIT and (looks or _is_converted(header, rules))
         payload = _unpack(view, header, rules, may_take_long) if has_payload else b""
-        if has_payload:
+        if looks and has_payload:
             return _check_records(view, header, rules, now_ms, payload)
     except CorruptRecord as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
@@ -313,8 +313,8 @@ def _is_converted(header: BatchHeader, rules: BatchRules) -> bool:
 def _check_records(
     view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, payload: Buffer
 ) -> Checked | Refusal:
-    """Look at each record: for keys, because the header's times were not good enough to go by, or as they are unpacked
-    anyway. Raises CorruptRecord."""
+    """Look at each record: for keys, or because the header's times were not good enough to go by. Raises
+    CorruptRecord."""
     look = _Look(header, rules, now_ms)
     scan = RecordScan(payload, header.records_count)
     while scan.remaining:
