@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, cast
 
 from raftlog import __version__
+
+log = logging.getLogger("raftlog.metrics")
 
 REQUEST_BYTES_MAX = 8 * 1024
 """A request's head; nobody who asks for one of our paths needs a tenth of it."""
@@ -25,8 +28,14 @@ SILENCE_SECONDS_MAX = 10.0
 
 PATHS = ("/health", "/ready", "/version", "/metrics")
 
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
-
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 JSON = "application/json"
 
@@ -158,11 +167,15 @@ class _Connection(asyncio.Protocol):
             self._reply(status, document, last=last, body=body)
 
     async def _send_metrics(self, *, last: bool, body: bool) -> None:
-        content_type, page = await self._server.metrics()
+        try:
+            status, (content_type, page) = 200, await self._server.metrics()
+        except Exception as error:
+            log.warning("no page of metrics could be made", exc_info=error)
+            status, content_type, page = 500, JSON, b'{"error": "no page could be made: see the log of the broker"}\n'
         self._is_busy = False
         if self._transport is None or self._transport.is_closing():
             return
-        self._send(200, content_type, page, last=last, body=body)
+        self._send(status, content_type, page, last=last, body=body)
         self._answer_received()
         self._listen_on()
 

@@ -90,6 +90,17 @@ async def test_a_broker_that_is_not_ready_tells_its_metrics(world: World) -> Non
     assert await world.ask(b"GET /metrics HTTP/1.0\r\n\r\n") == (200, "up 1\n")
 
 
+async def test_a_page_that_cannot_be_made_is_answered_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def metrics() -> tuple[str, bytes]:
+        raise OSError("too many open files")
+
+    world.server.metrics = metrics
+    status, body = await world.ask(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert status == 500 and "error" in json.loads(body)
+    assert "too many open files" in caplog.text
+    assert (await world.get("/health"))[0] == 200
+
+
 async def test_one_connection_may_ask_several_times(world: World) -> None:
     reader, writer = await asyncio.open_connection(*world.address)
     for _ in range(3):
