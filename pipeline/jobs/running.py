@@ -155,9 +155,13 @@ def in_session(job: Job, options: argparse.Namespace, say: Say) -> Summary:
 
 
 def perform(job: Job, spark: Any, options: argparse.Namespace, say: Say) -> Summary:
-    """The job in this session. Raises CommandFailed also for what Spark complains of, and KafkaError."""
+    """The job in this session. Raises CommandFailed also for what Spark or a file system complains of, and
+    KafkaError.
+    """
     try:
         return job.run(spark, options, say)
+    except OSError as error:
+        raise CommandFailed(f"a file of this job cannot be used: {error}") from error
     except Exception as error:
         if not _is_sparks(error):
             raise
@@ -187,7 +191,13 @@ def session(name: str, options: argparse.Namespace) -> Any:
         builder = builder.remote(master) if is_remote else builder.master(master)
     for key, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        hint = "look at --master and --conf; what Java says of it stands above"
+        raise CommandFailed(f"Spark did not start: {str(error).strip().splitlines()[0]}", hint) from error
     if not master.startswith("local["):
         ship(spark)
     spark.dataSource.register(RaftlogDataSource)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.main import main
 from raftlog.cli.pipeline import JOBS
-from raftlog.pipeline.jobs import java
+from raftlog.pipeline.jobs import java, running
 from raftlog.pipeline.jobs.java import needs_java, version_of
 from raftlog.pipeline.sink.mapping import Run, join, translate
 from tests.paths import ROOT
@@ -36,6 +41,23 @@ def test_the_command_line_names_jobs_and_where_they_lie(capsys: pytest.CaptureFi
     assert Path(capsys.readouterr().out.strip()).name == "load.py"
     assert main(["pipeline", "run", "laod"]) == 2
     assert "did you mean load?" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_used_is_told_in_a_line() -> None:
+    def run(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", "/lake")
+
+    job: Any = SimpleNamespace(run=run)
+    with pytest.raises(CommandFailed, match=r"cannot be used: .*Permission denied: '/lake'"):
+        running.perform(job, None, argparse.Namespace(), lambda _: None)
+
+
+@pytest.mark.java
+@pytest.mark.skipif(find_spec("pyspark") is None or which("java") is None, reason="needs Java 17 and raftlog[spark]")
+def test_a_master_that_is_none_is_told_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "run", "audit", "--master", "nonsense"]) == 1
+    said = capfd.readouterr().err
+    assert "Spark did not start" in said and "--master" in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("text", ["2013-1-2", "2013-01-02T6", "2013-01-02 06", "2013-01-02T06:30", "yesterday", ""])
