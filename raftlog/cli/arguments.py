@@ -198,11 +198,13 @@ def broker_list(text: str) -> list[int]:
 def _numbers(text: str, what: str, command: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip())
         if match is None:
             raise UsageError(f"{text!r} is not a list of {what}s", "write it like 0,3-5")
         first = int(match[1])
         last = int(match[2] or first)
+        if last < first:
+            raise UsageError(f"{part.strip()!r} is no range of {what}s", f"write it like {last}-{first}")
         if last > PARTITION_MAX:
             raise UsageError(f"there is no {what} {last}", f"{command} shows those there are")
         found += range(first, last + 1)

@@ -9,7 +9,7 @@ from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
 from raftlog.cli.reach import look_at, partitions_by_leader, settings_of, state_of, why_fenced
-from raftlog.client.core.addresses import parse_address
+from raftlog.client.core.addresses import Address, parse_address
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
@@ -59,7 +59,7 @@ def describe(client: SyncClient) -> dict[str, Any]:
         is_leader = each.broker_id == quorum.leader
         return {
             "id": each.broker_id,
-            "address": f"{each.host}:{each.port}",
+            "address": str(Address(each.host, each.port)),
             "rack": each.rack,
             "fenced": each.is_fenced,
             "leaders": led[each.broker_id],

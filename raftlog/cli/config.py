@@ -53,12 +53,12 @@ def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceT
 
 
 def known_broker(client: SyncClient, number: str) -> str:
-    """As it came. Whoever is asked in place of a broker that is not there only wonders why."""
+    """As brokers write it. Whoever is asked in place of a broker that is not there only wonders why."""
     known = sorted(each.node_id for each in client.admin.metadata().brokers)
     if int(number) not in known:
         hint = f"there are {', '.join(map(str, known))}; `raftlog cluster status` shows those that are fenced, too"
         raise CommandFailed(f"there is no broker {number}", hint, code=ErrorCode.BROKER_ID_NOT_REGISTERED.name)
-    return number
+    return str(int(number))
 
 
 def list_(arguments: list[str]) -> int:

@@ -88,12 +88,11 @@ def run(arguments: list[str]) -> int:
     wanted = parse_offsets(options.offset + (["beginning"] if options.from_beginning else []))
     if wanted.start is not None and wanted.start.kind == "stored" and not options.group:
         raise UsageError("-o stored needs a group", "name it with -G GROUP")
-    with stop_signals_raise() as stops, connected(options) as client:
+    # To be stopped is the ordinary end of following a topic, and may come while we say goodbye to the brokers.
+    with stop_signals_raise() as stops, suppress(StopRequested), connected(options) as client:
         printer = Printer(choose_format(options), options.unbuffered, stops)
-        try:
+        with suppress(StopRequested):
             read(client, printer, options, topics, wanted)
-        except StopRequested:
-            pass  # the ordinary end of following a topic
         printer.flush()
     return 0
 

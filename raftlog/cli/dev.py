@@ -6,7 +6,7 @@ import errno
 import os
 import select
 import sys
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,19 +68,26 @@ def run(arguments: list[str]) -> int:
         last = options.port + options.brokers - 1
         raise UsageError(f"--port {options.port}: there is no port {last}", "ports are 1 to 65535, 0 takes a free one")
     settings = key_values(options.set, "--set")
-    with stop_signals_raise(), suppress(StopRequested), data_directory(options.data_dir) as directory:
-        with closing(make_cluster(options, directory, settings)) as cluster:
-            return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
+    with stop_signals_raise(), suppress(StopRequested), ExitStack() as opened:
+        directory = usable_directory(options.data_dir, opened)
+        cluster = opened.enter_context(closing(make_cluster(options, directory, settings)))
+        return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
     return 0
 
 
-def make_cluster(options: argparse.Namespace, directory: Path, settings: dict[str, str]) -> Cluster:
+def usable_directory(given: Path | None, opened: ExitStack) -> Path:
+    """The one that was given, or one that goes with `opened`. Raises CommandFailed."""
     try:
+        directory = opened.enter_context(data_directory(given))
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandFailed(
-            f"cannot use the data directory {directory}: {error.strerror}", "choose another with --data-dir"
+            f"cannot use the data directory {error.filename}: {error.strerror}", "choose another with --data-dir"
         ) from error
+    return directory
+
+
+def make_cluster(options: argparse.Namespace, directory: Path, settings: dict[str, str]) -> Cluster:
     try:
         return Cluster(
             options.brokers,
@@ -92,7 +99,10 @@ def make_cluster(options: argparse.Namespace, directory: Path, settings: dict[st
         )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            raise
+            raise CommandFailed(
+                f"the brokers in {directory} cannot start: {(error.strerror or str(error)).lower()}",
+                "choose another --port or --data-dir",
+            ) from error
         raise CommandFailed(
             f"a port that the brokers in {directory} need is taken",
             "another cluster may be running there; stop it, or choose another --port or --data-dir",

@@ -6,7 +6,7 @@ from typing import Any
 
 from raftlog.cli.arguments import Verbs
 from raftlog.cli.connected import connected, no_such_group
-from raftlog.cli.failure import CommandFailed
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, plural, print_json, table, utc
 from raftlog.client import groups
 from raftlog.client.core.assignment import Assignment
@@ -17,6 +17,11 @@ from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode
 
 NOTHING_COMMITTED = -1
+STATES = (
+    *("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+"""Of groups of all protocols; brokers take them in any case, and know of no group in any other."""
 
 VERBS = Verbs("group", "Consumer groups: who reads what together, and how far they are.")
 VERBS.add("list", "name all groups, with members and lag")
@@ -40,6 +45,7 @@ def list_(arguments: list[str]) -> int:
         "--state", action="append", default=[], metavar="STATE", help="only groups that are Stable, Empty, ..."
     )
     options = parser.parse(arguments)
+    refuse_unknown_states(options.state)
     with connected(options) as client:
         found = client.admin.list_groups(options.state, with_lag=True)
         leaderless = client.admin.leaderless_partitions()
@@ -70,6 +76,15 @@ def list_(arguments: list[str]) -> int:
             code=ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
         )
     return 0
+
+
+def refuse_unknown_states(states: list[str]) -> None:
+    known = {each.lower(): each for each in STATES}
+    for state in states:
+        if state.lower() not in known:
+            close = nearest(state.lower(), known)
+            hint = f"did you mean {known[close]}?" if close else f"there are {', '.join(STATES)}"
+            raise UsageError(f"groups have no state {state!r}", hint)
 
 
 def describe(arguments: list[str]) -> int:
@@ -235,13 +250,14 @@ def delete(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)
     shown = []
+    names = dict.fromkeys(options.names)
     with connected(options) as client:
-        for name in options.names:
+        for name in names:
             group = find_group(client, name)
             offsets = len(client.admin.committed_offsets(name))
             shown.append({"group": name, "state": group.state, "offsets": offsets})
         if not options.dry_run:
-            for name in options.names:
+            for name in names:
                 client.admin.delete_group(name)
     if options.json:
         print_json({"would_delete" if options.dry_run else "deleted": shown})

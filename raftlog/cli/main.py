@@ -106,8 +106,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are on standard error, with what to do next."""
     arguments = sys.argv[1:] if arguments is None else arguments
     replace_closed_streams()
+    escape_what_has_no_sign()
     try:
-        code = run(arguments)
+        code = run_or_leave(arguments)
         sys.stdout.flush()
         return code
     except CommandFailed as failure:
@@ -121,10 +122,16 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         discard_output()
         return failed(CommandFailed(f"cannot write the output: {os.strerror(error.errno).lower()}"), arguments)
-    except SystemExit as leaving:  # argparse, after --help
-        return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def run_or_leave(arguments: list[str]) -> int:
+    """The exit code, also of what leaves at once: argparse, after --help."""
+    try:
+        return run(arguments)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
 
 
 def failed(failure: CommandFailed, arguments: list[str]) -> int:
@@ -142,6 +149,14 @@ def replace_closed_streams() -> None:
     for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
+
+
+def escape_what_has_no_sign() -> None:
+    """Names of groups may have any letters, and standard output may be of an encoding that lacks them."""
+    from io import TextIOWrapper
+
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def discard_output() -> None:

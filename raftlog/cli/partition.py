@@ -74,7 +74,9 @@ def reassign_parser() -> Parser:
     step.add_argument("--cancel", nargs="?", const="", metavar="FILE", help="call off what is under way, or a plan")
     parser.add_argument("--topics", metavar="A,B", help="for --plan: these topics (default: all but the brokers' own)")
     parser.add_argument("--brokers", type=broker_list, metavar="1,2-4", help="for --plan: these (default: all)")
-    parser.add_argument("--replication-factor", type=int, metavar="N", help="for --plan: copies of each partition")
+    parser.add_argument(
+        "--replication-factor", type=positive_count, metavar="N", help="for --plan: copies of each partition"
+    )
     parser.add_argument(
         "--throttle", type=positive_count, metavar="BYTES", help="for --execute: bytes a second for each broker"
     )
@@ -144,7 +146,7 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
         }
     except OSError as error:
         raise CommandFailed(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else error
         raise CommandFailed(
             f"{path} is not a plan: {what}",

@@ -19,7 +19,7 @@ offsets (-o), repeat to give both a start and a stop:
   s@TIME, e@TIME    start, stop at a time: ms since 1970, or ISO such as 2026-01-31T12:00:00Z
 """
 DIGITS_MAX = 18
-"""A time of so many digits fits into Kafka's 64 bits."""
+"""A number of so many digits fits into Kafka's 64 bits."""
 NAMED = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end", "stored": "stored"}
 
 
@@ -54,9 +54,9 @@ def parse_start(text: str) -> Start:
         return Start(NAMED[text])
     if text.startswith("s@"):
         return Start("time", parse_time(text[2:]))
-    if re.fullmatch(r"-\d+", text):
+    if re.fullmatch(rf"-\d{{1,{DIGITS_MAX}}}", text):
         return Start("tail", int(text[1:]))
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= DIGITS_MAX:
         return Start("offset", int(text))
     raise UsageError(f"-o {text!r} is not an offset", "beginning, end, stored, 123, -10, s@TIME or e@TIME")
 
@@ -76,8 +76,8 @@ def parse_time(text: str) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
-_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
-_SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_ISO_DURATION = re.compile(r"P(?:(\d{1,18})D)?(?:T(?:(\d{1,18})H)?(?:(\d{1,18})M)?(?:(\d{1,18})S)?)?")
+_SHORT_DURATION = re.compile(r"(\d{1,18})(ms|s|m|h|d)")
 _SHORT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

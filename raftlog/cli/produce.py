@@ -158,7 +158,7 @@ class Reader:
         if self._json:
             try:
                 record, partition = from_json(piece, now_ms)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise CommandFailed(
                     f"record {self._line} of the input is not right: {error}",
                     'write {"key": "k", "value": "v"}; what came before it was sent',

@@ -164,7 +164,10 @@ def headers_from(document: Any) -> Headers:
     pairs = list(document.items()) if isinstance(document, dict) else document
     if not isinstance(pairs, list) or not all(isinstance(each, list | tuple) and len(each) == 2 for each in pairs):
         raise ValueError("headers are a list of [name, value] or an object")
-    return tuple((str(name), stored(value)) for name, value in pairs)
+    headers = tuple((str(name), stored(value)) for name, value in pairs)
+    for name, _ in headers:
+        name.encode(errors="surrogateescape")  # what `to_json` wrote of a name that is no UTF-8, and nothing else
+    return headers
 
 
 def stored(value: Any) -> bytes | None:

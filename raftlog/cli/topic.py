@@ -231,6 +231,8 @@ def alter(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="check only")
     options = parser.parse(arguments)
     changes: dict[str, str | None] = dict(key_values(options.config, "--config"))
+    if contradicted := changes.keys() & set(options.delete_config):
+        raise UsageError(f"{min(contradicted)} cannot be set and taken back at once", "leave out one of the two")
     changes |= dict.fromkeys(options.delete_config)
     if not changes and options.partitions is None:
         raise UsageError("there is nothing to alter", "give --partitions, --config or --delete-config")
@@ -259,7 +261,8 @@ def delete(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)
     with connected(options) as client:
-        found = [find_one(client, name, may_miss=options.if_exists) for name in options.names]
+        names = dict.fromkeys(options.names)
+        found = [find_one(client, name, may_miss=options.if_exists) for name in names]
         gone = [describe_topic(client, topic, {}) for topic in found if topic is not None]
         for each in gone if not options.dry_run else ():
             client.admin.delete_topic(each["name"])

@@ -114,7 +114,9 @@ class Cluster:
         known = json.loads(file.read_text()) if file.exists() else []
         ports = [self._reserve(known[at] if at < len(known) else 0) for at in range(n)]
         self.directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(ports))
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(ports))
+        new.replace(file)  # whole or not at all, also when we are killed meanwhile
         return ports
 
     def close(self) -> None:

@@ -22,10 +22,15 @@ def test_partitions_are_written_as_numbers_and_ranges() -> None:
     assert partition_list("3-5,0,4") == [0, 3, 4, 5]
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2"])
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "9" * 5000])
 def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="list of partitions"):
         partition_list(text)
+
+
+def test_a_range_that_goes_backwards_is_refused_and_not_taken_for_no_choice() -> None:
+    with pytest.raises(UsageError, match="'4-2' is no range of brokers"):
+        broker_list("4-2")
 
 
 def test_brokers_are_written_alike_and_called_brokers() -> None:

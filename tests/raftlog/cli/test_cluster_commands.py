@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.testing.process import BrokerProcess
 from tests.raftlog.cli.conftest import Run
 
 
@@ -21,6 +22,16 @@ def test_a_healthy_cluster_says_so(on_broker: Run, topic: str) -> None:
     text = on_broker("cluster", "status").out
     assert described["cluster_id"] in text and "0 under-replicated, 0 offline" in text
     assert f"quorum: broker 1 leads, term {described['quorum']['term']}, " in text
+
+
+def test_a_broker_with_an_address_of_ipv6_is_shown_as_clients_write_it(run: Run, tmp_path: Path) -> None:
+    broker = BrokerProcess(1, tmp_path / "data", host="::1", log_file=tmp_path / "log")
+    broker.start()
+    try:
+        described = run("cluster", "status", "-b", broker.address, "--json").json
+        assert [each["address"] for each in described["brokers"]] == [broker.address]
+    finally:
+        broker.stop()
 
 
 def test_a_broker_that_nobody_knows_cannot_be_forgotten_nor_one_that_lives(on_broker: Run) -> None:
@@ -107,6 +118,7 @@ def test_a_plan_with_a_broker_that_is_not_there_changes_nothing(on_broker: Run, 
         (["reassign"], 2, "--plan"),
         (["reassign", "--plan", "--brokers", "1,7"], 1, "there is no broker 7"),
         (["reassign", "--plan", "--replication-factor", "2"], 1, "2 replicas cannot lie on 1 brokers"),
+        (["reassign", "--plan", "--replication-factor", "0"], 2, "'0' is not a positive whole number"),
         (["reassign", "--status", "--throttle", "5"], 2, "--throttle goes with --execute"),
         (["reassign", "--execute", "/no/such/plan"], 1, "no such file"),
         (["reassign", "--execute", "PLAN"], 1, "is not a plan: it has no 'partitions'"),
@@ -141,3 +153,4 @@ def test_a_logger_is_named_as_in_the_log_or_whole(on_broker: Run) -> None:
 def test_a_broker_that_is_not_there_is_not_asked_for_its_settings(on_broker: Run, kind: str) -> None:
     refused = on_broker("config", "list", kind, "9", "--json")
     assert refused.code == 1 and refused.error["message"] == "there is no broker 9"
+    assert on_broker("config", "list", kind, "01").code == 0

@@ -240,6 +240,28 @@ def test_brokers_of_a_cluster_know_each_other_and_keep_their_ports(tmp_path: Pat
     second.close()
 
 
+def test_the_ports_of_a_cluster_survive_who_is_killed_while_it_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster(3, tmp_path).close()
+    before = json.loads((tmp_path / "ports.json").read_text())
+
+    def half(path: Path, text: str) -> None:
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        Cluster(3, tmp_path)
+    assert json.loads((tmp_path / "ports.json").read_text()) == before
+
+
+def test_a_place_for_throw_away_data_that_is_not_there_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")
+    refused = run("dev")
+    assert refused.code == 1 and "cannot use the data directory /no/such/folder/raftlog-" in refused.err
+
+
 def test_a_cluster_whose_ports_are_taken_says_so(run: Run, tmp_path: Path) -> None:
     Cluster(3, tmp_path).close()
     port = json.loads((tmp_path / "ports.json").read_text())[0]

@@ -66,6 +66,11 @@ def test_groups_are_listed_by_state(on_broker: Run, group: str) -> None:
     assert group not in on_broker("group", "list", "--state", "Stable").out
 
 
+def test_a_state_that_no_group_can_have_is_refused(on_broker: Run) -> None:
+    refused = on_broker("group", "list", "--state", "stabel")
+    assert refused.code == 2 and "did you mean Stable?" in refused.err
+
+
 @pytest.mark.long
 def test_a_list_of_groups_says_when_there_may_be_others(run: Run, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
@@ -156,7 +161,7 @@ def test_an_unknown_group_offers_the_nearest_one(on_broker: Run, group: str) -> 
 
 def test_a_deleted_group_starts_anew(on_broker: Run, group: str) -> None:
     assert "would be deleted (it is Empty)" in on_broker("group", "delete", group, "--dry-run").out
-    assert on_broker("group", "delete", group).code == 0
+    assert on_broker("group", "delete", group, group).code == 0
     assert on_broker("group", "describe", group).code == 1
     assert on_broker("consume", group, "-G", group, "-e").out == "x\n" * 15
 

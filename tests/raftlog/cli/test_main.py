@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,8 +122,18 @@ def test_output_that_has_no_room_is_a_failure_in_one_line() -> None:
 
 def test_standard_streams_that_are_closed_fail_when_they_are_used() -> None:
     assert shell("--help >&-") == (1, "raftlog: cannot write the output: bad file descriptor\n")
+    assert shell("produce --help >&-") == (1, "raftlog: cannot write the output: bad file descriptor\n")
     assert shell("no-such-command >&- <&-")[0] == 2
     assert shell("no-such-command 2>&-") == (2, "")
+
+
+def test_names_that_standard_output_has_no_letters_for_are_escaped(on_broker: Run, topic: str) -> None:
+    assert on_broker("consume", topic, "-e", "-G", "grüße").code == 0
+    assert on_broker("group", "reset-offsets", "grüße", "--topic", topic, "--to-latest", "--execute").code == 0
+    program = "import sys; from raftlog.cli.main import main; sys.exit(main(['group', 'list']))"
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ascii_only)
+    assert done.returncode == 0 and "gr\\xfc\\xdfe" in done.stdout
 
 
 def test_what_cannot_be_read_is_told_in_one_line(on_broker: Run, topic: str) -> None:

@@ -75,3 +75,19 @@ def test_durations_are_short_or_iso(text: str, milliseconds: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="duration"):
         parse_duration(text)
+
+
+LONG = "9" * 5000
+"""Python refuses to make a number of so many digits."""
+
+
+@pytest.mark.parametrize("text", [LONG, f"-{LONG}", f"s@{LONG}"])
+def test_an_offset_that_kafka_has_no_room_for_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not an? (offset|time)"):
+        parse_offsets([text])
+
+
+@pytest.mark.parametrize("text", [f"{LONG}s", f"P{LONG}D"])
+def test_a_duration_that_nobody_lives_to_see_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration"):
+        parse_duration(text)

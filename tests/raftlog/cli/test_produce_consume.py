@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,25 @@ def test_keys_and_headers_may_be_bytes_that_are_no_text(on_broker: Run, topic: s
     assert on_broker("produce", topic, "-k", "\udcff", "-H", "h=\udcfe", stdin="v").code == 0
     read = on_broker("consume", topic, "-e", "--json").json
     assert (read["key"], read["headers"]) == ({"base64": "/w=="}, [["h", {"base64": "/g=="}]])
+
+
+def test_json_that_is_nested_without_an_end_is_refused_in_words(on_broker: Run, topic: str) -> None:
+    refused = on_broker("produce", topic, "--json-in", stdin='{"value":' + "[" * 100_000)
+    assert refused.code == 1 and refused.err.startswith("raftlog: record 1 of the input is not right: ")
+
+
+def test_who_is_stopped_while_it_says_goodbye_ends_as_at_any_other_moment(
+    on_broker: Run, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = SyncClient.close
+
+    def stopped_meanwhile(client: SyncClient) -> None:
+        close(client)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SyncClient, "close", stopped_meanwhile)
+    outcome = on_broker("consume", topic, "-e")
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 @pytest.mark.parametrize("option", ["--partitions", "--replication-factor"])

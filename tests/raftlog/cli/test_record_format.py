@@ -110,6 +110,7 @@ def test_json_from_people_needs_only_what_they_care_for() -> None:
         b'{"partition": false}',
         b'{"partition": 2147483648}',
         b'{"headers": [1]}',
+        b'{"headers": [["\\ud800", "half a sign"]]}',
         b'{"value": {"base64": "!"}}',
     ],
 )

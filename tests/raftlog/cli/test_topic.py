@@ -102,6 +102,15 @@ def test_altering_nothing_is_a_mistake(on_broker: Run, topic: str) -> None:
     assert on_broker("topic", "alter", topic).code == 2
 
 
+def test_a_setting_cannot_be_set_and_taken_back_at_once(on_broker: Run, topic: str) -> None:
+    refused = on_broker("topic", "alter", topic, "-c", "retention.ms=5", "--delete-config", "retention.ms")
+    assert refused.code == 2 and "retention.ms cannot be set and taken back at once" in refused.err
+
+
+def test_a_topic_that_is_named_twice_is_deleted_once(on_broker: Run, topic: str) -> None:
+    assert on_broker("topic", "delete", topic, topic).out == f"{topic} with up to 0 records deleted\n"
+
+
 def test_a_dry_run_of_delete_says_how_much_would_go_and_leaves_it(on_broker: Run, topic: str) -> None:
     assert on_broker("produce", topic, stdin="a\nb\nc\n").code == 0
     planned = on_broker("topic", "delete", topic, "--dry-run")
