@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from raftlog.cli.arguments import Parser, Verbs, not_negative, positive_count, positive_seconds
@@ -18,7 +19,7 @@ from raftlog.testing.faults.directory import FaultDirectory, is_stopped
 from raftlog.testing.faults.faults import API_NAMES, APPLIED
 from raftlog.testing.faults.link_faults import between
 from raftlog.testing.faults.matching import ANY_API
-from raftlog.testing.faults.spec import ALWAYS, CLIENTS, KINDS, LINKS, PROTOCOL, FaultSpec, When, to_json
+from raftlog.testing.faults.spec import ALWAYS, CLIENTS, KINDS, LINKS, PROCESSES, PROTOCOL, FaultSpec, When, to_json
 from raftlog.testing.faults.wiring import read_wiring
 from raftlog.testing.waiting import NotInTime, wait_until
 from raftlog.wire.errors import ErrorCode
@@ -107,8 +108,7 @@ def add(arguments: list[str]) -> int:
     if brokers or spec.topic:
         with connected(options) as client:
             spec.brokers = [_broker(client, each) for each in options.broker]
-            if spec.topic:
-                spec.topic_id = client.admin.topic(spec.topic).topic_id.hex()
+            spec.topic_id = _topic_id(client, spec) if spec.topic else ""
     else:
         spec.brokers = [int(number) for number in options.broker]
     _place(spec, options, directory)
@@ -135,6 +135,11 @@ def _spec(options: argparse.Namespace) -> FaultSpec:
     if kind == "error" and code not in ErrorCode.__members__:
         close = nearest(code, [*ErrorCode.__members__])
         raise UsageError(f"there is no error code {code!r}", f"did you mean {close}?" if close else None)
+    about = (api, code, options.topic, options.group, options.transactional_id, options.client, options.applied)
+    if kind not in PROTOCOL and (any(about) or options.partition >= 0):
+        raise UsageError(f"{kind} does not happen to requests", "leave out the API, and which requests it is about")
+    if options.always and options.times:
+        raise UsageError("--always and --times exclude each other")
     if options.probability < 1.0 and options.seed is None and kind != "drop":
         raise UsageError("--probability needs --seed", "with it the same calls are hit again")
     endless = options.always or kind in ("observe", "blackhole") or options.probability < 1.0
@@ -155,6 +160,13 @@ def _spec(options: argparse.Namespace) -> FaultSpec:
         when=when,
         began=time.time(),
     )
+
+
+def _topic_id(client: SyncClient, spec: FaultSpec) -> str:
+    topic = client.admin.topic(spec.topic)
+    if spec.partition >= len(topic.partitions):
+        raise UsageError(f"topic {spec.topic!r} has no partition {spec.partition}")
+    return topic.topic_id.hex()
 
 
 def _broker(client: SyncClient, text: str) -> int:
@@ -189,6 +201,9 @@ def _place(spec: FaultSpec, options: argparse.Namespace, directory: FaultDirecto
         one, colon, other = (CLIENTS if end == "clients" else end for end in text.partition(":"))
         if not colon or not all(str(end).isdecimal() for end in (one, other)):
             raise UsageError(f"--link {text}: between whom?", "write 1:2 or clients:1")
+        for end in (int(one), int(other)):
+            if end not in (CLIENTS, *wiring.clients):
+                raise CommandFailed(f"there is no broker {end} in this cluster")
         spec.links += between([int(one)], [int(other)]) if both else [(int(one), int(other))]
     others = [number for number in wiring.clients if number not in spec.brokers]
     if spec.brokers:
@@ -204,7 +219,14 @@ def _put_in_force(directory: FaultDirectory, spec: FaultSpec) -> None:
     pids = directory.pids()
     if missing := [broker for broker in spec.brokers if f"broker-{broker}" not in pids]:
         raise CommandFailed(f"there is no broker {missing[0]} in this cluster")
-    directory.add(spec)
+    for broker in spec.brokers if spec.kind in PROCESSES else ():
+        # A process of that number may be a stranger's by now.
+        if not directory.is_there(f"broker-{broker}"):
+            raise CommandFailed(f"broker {broker} does not run", "`raftlog fault list` shows what ended it")
+    try:
+        directory.add(spec)
+    except ValueError as error:
+        raise UsageError(str(error), "`raftlog fault add --help` shows how much it can be") from None
     directory.tell()
     for broker in spec.brokers:
         pid = pids[f"broker-{broker}"]
@@ -302,8 +324,8 @@ def heal(arguments: list[str]) -> int:
     healed: list[FaultSpec] = []
     for spec in specs:
         healed.append(directory.change(spec.number, _end))
-        if spec.kind == "freeze":
-            for broker in spec.brokers:
+        for broker in spec.brokers if spec.kind == "freeze" else ():
+            with suppress(CommandFailed):  # something else has ended it
                 _send(directory.pids()[f"broker-{broker}"], signal.SIGCONT)
     directory.tell()
     for spec in healed:

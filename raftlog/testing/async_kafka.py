@@ -54,16 +54,25 @@ class AsyncKafka:
         )
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.kafka.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.kafka.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody else would stop what it starts.
+            await starting
+            await asyncio.to_thread(self.kafka.stop)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-        await asyncio.to_thread(self.kafka.__exit__, kind, error, at)
+        try:
+            if client is not None:
+                await client.close()
+        finally:
+            await asyncio.to_thread(self.kafka.__exit__, kind, error, at)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ DEVELOPMENT_SETTINGS: Mapping[str, str] = {
 }
 BROKERS_MAX = 9
 REPLICAS_MAX = 3
+_FRESH = re.compile(r"raftlog-(\d{1,9})-[0-9a-f]{8}")
 PORTS_FILE = "ports.json"
 """In the cluster's directory: where its brokers listen for each other, which they remember in their logs."""
 
@@ -214,11 +217,51 @@ def data_directory(given: Path | str | None) -> Iterator[Path]:
         yield Path(given)
         return
     # Not tempfile: it costs a tenth of the time in which a broker starts.
-    path = Path(os.environ.get("TMPDIR") or "/tmp") / f"raftlog-{os.getpid()}-{os.urandom(4).hex()}"
+    place = Path(os.environ.get("TMPDIR") or "/tmp")
+    _remove_what_was_left(place)
+    path = place / f"raftlog-{os.getpid()}-{os.urandom(4).hex()}"
     path.mkdir(mode=0o700)
+    held = os.open(path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     try:
         yield path
     finally:
-        import shutil
+        _remove(path)
+        os.close(held)
 
-        shutil.rmtree(path, ignore_errors=True)
+
+def _remove_what_was_left(place: Path) -> None:
+    """Remove the fresh directories of those who were killed: their process is gone, and so is their lock, which also
+    tells of processes that we cannot see, such as those of another container.
+    """
+    for entry in os.scandir(place):
+        own = _FRESH.fullmatch(entry.name)
+        if own is None or _lives(int(own[1])):
+            continue
+        try:
+            held = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+        except OSError:
+            continue  # somebody else's
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(Path(entry.path))
+        except BlockingIOError:
+            pass  # in use
+        finally:
+            os.close(held)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)

@@ -9,7 +9,9 @@ from raftlog.testing.kafka import Kafka
 
 _LAYOUT = ("listeners", "advertised.", "controller.", "process.", "node.", "broker.id", "inter.broker.", "log.dirs")
 """Settings that say how a container is wired: raftlog wires its brokers itself."""
-_LAYOUT_ALSO = ("listener.security.", "zookeeper.", "heap.", "jmx.", "log4j.")
+_LAYOUT_ALSO = ("listener.security.", "zookeeper.")
+_OF_JAVA = ("heap.", "jmx.", "jvm.", "log4j.", "tools.log4j.", "opts", "gc.log.", "version", "confluent.")
+"""What the images keep for themselves, and what only Confluent's broker has."""
 
 
 class KafkaContainer:
@@ -89,7 +91,8 @@ class KafkaContainer:
 
     def start(self, timeout: float = 30) -> Self:
         """Return when a record was stored and read."""
-        self.kafka = Kafka(settings=settings_of(self.env), port=self.host_port).start(timeout)
+        if self.kafka is None:
+            self.kafka = Kafka(settings=settings_of(self.env), port=self.host_port).start(timeout)
         return self
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
@@ -137,6 +140,6 @@ def settings_of(env: dict[str, str]) -> dict[str, str]:
             continue
         name = key.removeprefix("KAFKA_").lower()
         name = name.replace("___", "\0").replace("__", "\1").replace("_", ".").replace("\0", "-").replace("\1", "_")
-        if not name.startswith((*_LAYOUT, *_LAYOUT_ALSO)):
+        if not name.startswith((*_LAYOUT, *_LAYOUT_ALSO, *_OF_JAVA)) and name != "log.dir":
             settings[name] = value
     return settings

@@ -198,7 +198,7 @@ class Kafka:
         """Make a topic, and put records into it; its name (one that nobody has, if none is given)."""
         name = name or f"topic-{os.urandom(6).hex()}"
         self.admin.create_topic(name, partitions=partitions, configs=config)
-        if values := list(seed):
+        if values := seed if isinstance(seed, str | bytes) else list(seed):
             self.seed(name, values)
         return name
 

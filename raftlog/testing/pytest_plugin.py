@@ -6,7 +6,8 @@ pytest loads this module in every test run of everybody who has raftlog installe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,14 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test whose mark asks for other brokers gets a Kafka of its own kind."""
-    marker = metafunc.definition.get_closest_marker("kafka")
-    if marker is None:
-        return
-    unknown = {*marker.kwargs} - {*_OF_BROKERS, *_OF_TOPICS}
-    if unknown or marker.args:
+    if any(each.args or {*each.kwargs} - {*_OF_BROKERS, *_OF_TOPICS} for each in _marks(metafunc.definition)):
         text = f"{metafunc.definition.nodeid}: pytest.mark.kafka takes {MARKER.partition(':')[0]}"
         pytest.fail(text, pytrace=False)
-    wanted = _wanted(marker)
+    wanted = _asked(metafunc.definition, _OF_BROKERS)
     if wanted and "kafka" in metafunc.fixturenames:
         label = "-".join(f"{name}={wanted[name]}" for name in wanted if name == "brokers") or "kafka"
         metafunc.parametrize("kafka", [wanted], indirect=True, scope="session", ids=[label])
@@ -69,14 +66,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one kind run together: each change of kind stops a Kafka and starts another one."""
     kinds: dict[str, list[pytest.Item]] = {}
     for item in items:
-        marker = item.get_closest_marker("kafka")
-        kinds.setdefault(repr(_wanted(marker)) if marker is not None else "{}", []).append(item)
+        kinds.setdefault(repr(_asked(item, _OF_BROKERS)), []).append(item)
     items[:] = [item for kind in kinds.values() for item in kind]
 
 
-def _wanted(marker: pytest.Mark) -> dict[str, Any]:
-    """What it asks of the brokers."""
-    return {name: marker.kwargs[name] for name in _OF_BROKERS if name in marker.kwargs}
+def _marks(item: pytest.Item) -> list[pytest.Mark]:
+    return [*item.iter_markers("kafka")]
+
+
+def _asked(item: pytest.Item, names: Sequence[str]) -> dict[str, Any]:
+    """What the marks of a test, its class and its module ask together; the nearest one wins."""
+    asked = {name: value for mark in reversed(_marks(item)) for name, value in mark.kwargs.items()}
+    return {name: asked[name] for name in names if name in asked}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -91,8 +92,9 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_unconfigure() -> None:
     """Stop what still runs: the Kafka of all workers."""
-    while _running:
-        _running.pop().stop()
+    with ExitStack() as stopping:
+        for kafka in [*_running]:
+            stopping.callback(_stop, kafka)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,15 +110,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A test that passes although one of its faults had no effect has shown nothing; then all faults are healed."""
     outcome: Any = yield
-    made = [faults for kafka in _running if (faults := kafka.faults_made) is not None]
     try:
-        for faults in made if outcome.excinfo is None else ():
-            faults.check()
+        for kafka in _running if outcome.excinfo is None else ():
+            if kafka.faults_made is not None:
+                kafka.faults_made.check()
     except AssertionError as error:
         outcome.force_exception(pytest.fail.Exception(str(error), pytrace=False))
-    finally:
-        for faults in made:
-            faults.heal()
+    _heal(outcome)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """What fixtures have put in is over with the test, also when there was no test, or when they did so at its end."""
+    outcome: Any = yield
+    _heal(outcome)
+
+
+def _heal(outcome: Any) -> None:
+    """End all faults. What goes wrong is told, after what went wrong before."""
+    made = [faults for kafka in _running if (faults := kafka.faults_made) is not None]
+    try:
+        with ExitStack() as healing:
+            for faults in made:
+                healing.callback(faults.heal)
+    except Exception as error:  # noqa: BLE001 - the test has failed
+        if outcome.excinfo is None:
+            outcome.force_exception(error)
+        else:
+            outcome.excinfo[1].add_note(f"and its faults could not be healed: {error}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -203,8 +224,7 @@ def kafka_bootstrap_server(kafka_bootstrap_servers: str) -> str:
 @pytest.fixture
 def kafka_topics(request: pytest.FixtureRequest, kafka: Kafka) -> Callable[..., list[str]]:
     """`kafka_topics(2, partitions=3, config={}, seed=[b"one"])` makes topics and returns their names."""
-    marker = request.node.get_closest_marker("kafka")
-    asked = {name: value for name, value in (marker.kwargs if marker else {}).items() if name in _OF_TOPICS}
+    asked = _asked(request.node, _OF_TOPICS)
 
     def make(n: int = 1, **options: Any) -> list[str]:
         return [kafka.topic(_unique(request), **{**asked, **options}) for _ in range(n)]
@@ -235,9 +255,10 @@ def kafka_cluster() -> Iterator[Callable[..., Kafka]]:
         made.append(_start(brokers=brokers, **options))
         return made[-1]
 
-    yield make
-    for kafka in made:
-        _stop(kafka)
+    with ExitStack() as stopping:
+        yield make
+        for kafka in made:
+            stopping.callback(_stop, kafka)
 
 
 @pytest.fixture

@@ -105,7 +105,10 @@ def _topics(directory: Path) -> dict[str, str]:
     """The names of topics by their ids, from the brokers' files."""
     found = {}
     for file in directory.glob("*/*/partition.metadata"):
-        stored = _TOPIC_ID.search(file.read_text(errors="replace"))
+        try:
+            stored = _TOPIC_ID.search(file.read_text(errors="replace"))
+        except FileNotFoundError:
+            continue  # deleted meanwhile
         if stored is not None:
             found[stored[0]] = file.parent.name.rpartition("-")[0]
     return found

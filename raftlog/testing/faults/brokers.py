@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -57,34 +56,36 @@ class BrokerFaults:
 
     def pause(self, seconds: float | None = None) -> Fault:
         """SIGSTOP: it lives, holds its connections and answers nothing. It goes on when the fault is healed."""
+        process = self._running()
         fault = self._faults.add(FaultSpec("freeze", brokers=[self.id]), undo=self._resume)
-        process = self.process
         process.pause()
         if sys.platform == "linux":
             wait_until(lambda: is_stopped(process.pid), END_SECONDS_MAX, lambda: f"broker {self.id} stops")
         self._faults.happened(fault)
-        return _for_seconds(fault, seconds)
+        return fault.for_seconds(seconds)
+
+    def _running(self) -> BrokerProcess:
+        if not self.process.running:
+            raise RuntimeError(f"broker {self.id} does not run: heal what ended it first")
+        return self.process
 
     def _resume(self) -> None:
         if self.process.running:
             self.process.resume()
 
     def _down(self, kind: str, end: Callable[[], object], seconds: float | None) -> Fault:
-        if not self.process.running:
-            raise RuntimeError(f"broker {self.id} does not run: heal what ended it first")
+        self._running()
         fault = self._faults.add(FaultSpec(kind, brokers=[self.id]), undo=self._start)
         end()
         self._faults.happened(fault)
-        return _for_seconds(fault, seconds)
+        return fault.for_seconds(seconds)
 
     def _cut_power(self, kind: str, seconds: float | None) -> Fault:
-        process = self.process
-        if not process.running:
-            raise RuntimeError(f"broker {self.id} does not run: heal what ended it first")
+        process = self._running()
         fault = self._faults.add(FaultSpec(kind, brokers=[self.id]), undo=self._start)
         wait_until(lambda: not process.running, END_SECONDS_MAX, lambda: f"broker {self.id} loses its power")
         process.kill()
-        return _for_seconds(fault, seconds)
+        return fault.for_seconds(seconds)
 
     def _start(self) -> None:
         if not self.process.running:
@@ -159,14 +160,6 @@ class ClockFaults:
     def skew(self, rate: float) -> Fault:
         """It goes `rate` times as fast."""
         return self._faults.add(FaultSpec("clock", brokers=[self._broker.id], jitter=rate - 1.0))
-
-
-def _for_seconds(fault: Fault, seconds: float | None) -> Fault:
-    if seconds is not None:
-        timer = threading.Timer(seconds, fault.heal)
-        timer.daemon = True
-        timer.start()
-    return fault
 
 
 def _flip(file: Path, bit: int) -> None:

@@ -11,10 +11,10 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raftlog.testing.faults.spec import FaultSpec, from_json, to_json
+from raftlog.testing.faults.spec import FaultSpec, from_json, refuse_impossible, to_json
 
 FOLDER = "faults"
 BYTES_MAX = 1 << 16
@@ -48,7 +48,8 @@ class FaultDirectory:
     # -- faults ------------------------------------------------------------------------------------
 
     def add(self, spec: FaultSpec) -> FaultSpec:
-        """Write a new fault down; it gets the next number. Nobody is told yet."""
+        """Write a new fault down; it gets the next number. Nobody is told yet. Raises ValueError for what cannot be."""
+        refuse_impossible(spec)
         spec.number = max(self._numbers(), default=0) + 1
         temporary = self.path / f"{os.getpid()}-{os.urandom(4).hex()}.new"
         while True:
@@ -80,8 +81,8 @@ class FaultDirectory:
         """Let `change` alter a fault while nobody else does. Raises FileNotFoundError."""
         with self._locked(number) as (descriptor, spec):
             change(spec)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(to_json(spec)).encode(), 0)
+            # At once, and never shorter: whoever is killed meanwhile leaves what was there before, or this.
+            os.pwrite(descriptor, json.dumps(to_json(spec)).encode().ljust(os.fstat(descriptor).st_size), 0)
             return spec
 
     def hit(self, number: int) -> bool:
@@ -125,6 +126,15 @@ class FaultDirectory:
         """The process id of each that looks, by its name."""
         return {file.stem: json.loads(file.read_text())["pid"] for file in self.path.glob("*.looker")}
 
+    def is_there(self, name: str) -> bool:
+        """Whether the one that looks under this name still lives, be it that it stands still."""
+        port = json.loads((self.path / f"{name}.looker").read_text())["port"]
+        try:
+            with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX):
+                return True
+        except (TimeoutError, *DEAD):
+            return False
+
     def tell(self) -> None:
         """Have everybody look; return when all have who are alive. Who stands still looks when it goes on."""
         asked = []
@@ -160,5 +170,6 @@ class FaultDirectory:
                     answer = b"".join(iter(lambda: asking.recv(BYTES_MAX), b""))
             except (TimeoutError, *DEAD):
                 continue
-            found[file.stem] = [(at, text) for at, text in json.loads(answer or b"[]")]
+            with suppress(ValueError):  # it ended while it told
+                found[file.stem] = [(at, text) for at, text in json.loads(answer)]
         return found

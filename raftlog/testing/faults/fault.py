@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from raftlog.testing.faults.directory import FaultDirectory
-from raftlog.testing.faults.spec import ALWAYS, Evidence, FaultSpec
+from raftlog.testing.faults.spec import ALWAYS, Evidence, FaultSpec, refuse_impossible
 from raftlog.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Fault:
         self.kind = spec.kind
         self.told = False
         self._last: FaultSpec | None = None
+        self._healing = threading.RLock()
+        self._timer: threading.Timer | None = None
 
     # -- when --------------------------------------------------------------------------------------
 
@@ -73,6 +76,7 @@ class Fault:
     def _when(self, **changes: float) -> Self:
         def change(spec: FaultSpec) -> None:
             spec.when = replace(spec.when, **changes)  # type: ignore[arg-type]
+            refuse_impossible(spec)
 
         self._directory.change(self.number, change)
         return self
@@ -120,17 +124,34 @@ class Fault:
     # -- end ---------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """End it, and undo what it did to processes. Safe to call twice."""
-        if not self.end():
-            return
-        if self._undo is not None:
-            self._undo()
-        self._directory.tell()
+        """End it, and undo what it did to processes. Safe to call twice, and from several threads: all return when it
+        is over.
+        """
+        with self._healing:
+            if not self.end():
+                return
+            try:
+                if self._undo is not None:
+                    self._undo()
+            finally:
+                self._directory.tell()
+
+    def for_seconds(self, seconds: float | None) -> Self:
+        """It is healed after so many seconds, by a thread of its own, unless that is done before (None: it is not)."""
+        if seconds is not None:
+            self._timer = threading.Timer(seconds, self.heal)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
 
     def end(self) -> bool:
         """End it, and undo nothing; nobody is told yet. Whether it was in force."""
-        if self._last is not None:
-            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._healing:
+            return self._last is None and self._end()
+
+    def _end(self) -> bool:
         was_healed = False
 
         def end(spec: FaultSpec) -> None:

@@ -6,6 +6,7 @@ import difflib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from raftlog.client.sync import SyncAdmin
     from raftlog.testing.clusters import Cluster
     from raftlog.testing.faults.schedule import Schedule
+    from raftlog.wire.messages.metadata import MetadataResponseTopic
 
 APPLIED = ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
 """Brokers say so of what they have carried out, or will."""
@@ -103,16 +105,21 @@ class Faults:
         spec.topic, spec.partition, spec.group = topic, partition, group
         spec.transactional_id, spec.client = transactional_id, client
         if topic:
-            spec.topic_id = self._topic_id(topic)
+            spec.topic_id = self._topic(topic, max(0, partition)).topic_id.hex()
         return self.add(spec)
 
-    def _topic_id(self, topic: str) -> str:
+    def _topic(self, topic: str, partition: int) -> MetadataResponseTopic:
         from raftlog.client.core.errors import Rejected
 
         try:
-            return self._admin().topic(topic).topic_id.hex()
+            found = self._admin().topic(topic)
         except Rejected as error:
+            if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                raise
             raise ValueError(f"there is no topic {topic!r} that a fault could be about: make it first") from error
+        if partition not in (each.partition_index for each in found.partitions):
+            raise ValueError(f"topic {topic!r} has no partition {partition}")
+        return found
 
     # -- links -------------------------------------------------------------------------------------
 
@@ -165,13 +172,15 @@ class Faults:
 
     def broker(self, number: int) -> BrokerFaults:
         """The broker with this id."""
-        return BrokerFaults(self, self._end(number))
+        if number not in self._ids:
+            raise ValueError(f"there is no broker {number!r}: {self._ids}")
+        return BrokerFaults(self, number)
 
     def leader_of(self, topic: str, partition: int = 0) -> BrokerFaults:
         """The broker that leads a partition, as soon as there is one."""
 
         def look() -> int:
-            partitions = self._admin().topic(topic).partitions
+            partitions = self._topic(topic, partition).partitions
             return max(0, next(each.leader_id for each in partitions if each.partition_index == partition))
 
         return self.broker(wait_until(look, LEADER_SECONDS_MAX, lambda: f"a leader of {topic} {partition}"))
@@ -221,9 +230,13 @@ class Faults:
         self.directory.change(fault.number, count)
 
     def heal(self) -> None:
-        """End all faults, the last one first, and wait until brokers that were down serve again."""
-        for fault in reversed(self.made):
-            fault.heal()
+        """End all faults, the last one first, and wait until brokers that were down serve again.
+
+        Raises what went wrong, when all are over.
+        """
+        with ExitStack() as healing:
+            for fault in self.made:
+                healing.callback(fault.heal)
 
     def check(self) -> None:
         """Raises NeverFired when a fault has had no effect, and says so of each fault once."""

@@ -85,8 +85,8 @@ class FaultPoint:
         return loop
 
     def listeners(self, config: BrokerConfig) -> KafkaListeners:
-        self.look()
         self._begin_to_listen()
+        self.look()  # after that, so that a fault that is added meanwhile is not missed
         return FaultyListeners(config, self.protocol, self.last_requests)
 
     # -- looking -----------------------------------------------------------------------------------

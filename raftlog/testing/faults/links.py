@@ -35,7 +35,8 @@ _RESET = struct.pack("ii", 1, 0)
 class End(asyncio.Protocol):
     """One of the two sockets of a connection through a link: what it receives goes to the other one."""
 
-    def __init__(self, links: Links, source: int) -> None:
+    def __init__(self, links: Links, source: int, touched: set[int]) -> None:
+        """`touched`: the faults that this connection has met, in either direction."""
         self.links = links
         self.source = source
         self.other: End | None = None
@@ -45,7 +46,7 @@ class End(asyncio.Protocol):
         self.is_lost = False
         self._timer: asyncio.TimerHandle | None = None
         self._other_is_full = False
-        self._touched: set[int] = set()
+        self._touched = touched
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -66,9 +67,7 @@ class End(asyncio.Protocol):
     def count(self, size: int) -> None:
         """Something met the faults of this direction."""
         for spec in self.conditions.specs:
-            is_new = spec.number not in self._touched
-            self._touched.add(spec.number)
-            self.links.count(spec, size, connections=int(is_new))
+            self.links.count(spec, size, self._touched)
 
     def eof_received(self) -> bool:
         """See asyncio. The end is passed on like everything else."""
@@ -157,8 +156,8 @@ class Links:
         wiring = read_wiring(self.directory)
         assert wiring is not None
         asking = await asyncio.start_server(self._asked, HOST, 0)
-        self.look()
         self.directory.announce("links", asking.sockets[0].getsockname()[1])
+        self.look()  # after that, so that a fault that is added meanwhile is not missed
         self.brokers = wiring.brokers
         for broker, (outer, inner) in wiring.clients.items():
             await self._take_calls(outer, partial(self._client, broker, inner))
@@ -207,18 +206,21 @@ class Links:
         self._changed = asyncio.Event()
 
     def _break_connections(self, spec: FaultSpec) -> None:
+        broken: set[End] = set()
         for end, target in list(self.ends.items()):
-            if (end.source, target) in spec.links and end.other is not None and not end.is_lost:
-                self.count(spec, 0, connections=1)
+            if (end.source, target) in spec.links and end.other is not None and not end.is_lost and end not in broken:
+                broken |= {end, end.other}
+                self.count(spec, 0, set())
                 end.reset()
                 end.other.reset()
 
-    def count(self, spec: FaultSpec, size: int, *, connections: int = 0) -> None:
-        """A fault met something."""
+    def count(self, spec: FaultSpec, size: int, touched: set[int]) -> None:
+        """A fault met something of a connection, which has met the faults `touched` before."""
         counts = self._counts[spec.number]
         counts[0] += 1
         counts[1] += size
-        counts[2] += connections
+        counts[2] += spec.number not in touched
+        touched.add(spec.number)
         self._count_soon()
 
     def waited(self, conditions: Conditions, seconds: float) -> None:
@@ -249,14 +251,14 @@ class Links:
 
     # -- connections -------------------------------------------------------------------------------
 
-    async def _passable(self, source: int, target: int) -> None:
+    async def _passable(self, source: int, target: int, touched: set[int]) -> None:
         """Return when a call can be made over the link: both directions carry something, after their delays."""
         while True:
             changed = self._changed
             there, back = Conditions.of(self._specs, source, target), Conditions.of(self._specs, target, source)
-            for conditions in (there, back):
-                for spec in conditions.specs:
-                    self.count(spec, 0, connections=1)
+            for spec in (*there.specs, *back.specs):
+                if spec.number not in touched:
+                    self.count(spec, 0, touched)
             if not (there.is_cut or back.is_cut):
                 break
             await changed.wait()
@@ -264,15 +266,17 @@ class Links:
             await asyncio.sleep(there.delay + back.delay)
 
     async def _client(self, broker: int, port: int, sock: socket.socket) -> None:
+        touched: set[int] = set()
         try:
-            await self._passable(CLIENTS, broker)
+            await self._passable(CLIENTS, broker, touched)
             called = await self._call(HOST, port)
         except OSError:
             sock.close()
             return
-        await self._join(sock, CLIENTS, called, broker)
+        await self._join(sock, CLIENTS, called, broker, touched)
 
     async def _dialled(self, sock: socket.socket) -> None:
+        touched: set[int] = set()
         try:
             line = b""
             while not line.endswith(b"\n") and len(line) < 256:
@@ -282,13 +286,13 @@ class Links:
                 line += more
             number, host, port = line.decode().split()
             target = self.brokers.get(f"{host}:{port}", CLIENTS)
-            await self._passable(int(number), target)
+            await self._passable(int(number), target, touched)
             called = await self._call(host, int(port))
             await self.loop.sock_sendall(sock, DIALLED)
         except (OSError, ValueError):
             sock.close()
             return
-        await self._join(sock, int(number), called, target)
+        await self._join(sock, int(number), called, target, touched)
 
     async def _call(self, host: str, port: int) -> socket.socket:
         called = socket.socket()
@@ -301,8 +305,10 @@ class Links:
         called.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return called
 
-    async def _join(self, calling: socket.socket, source: int, called: socket.socket, target: int) -> None:
-        near, far = End(self, source), End(self, target)
+    async def _join(
+        self, calling: socket.socket, source: int, called: socket.socket, target: int, touched: set[int]
+    ) -> None:
+        near, far = End(self, source, touched), End(self, target, touched)
         near.other, far.other = far, near
         for end, to in ((near, target), (far, source)):
             self.ends[end] = to

@@ -20,6 +20,8 @@ KINDS = (*PROTOCOL, *LINKS, *PROCESSES, *DISKS, *CLOCKS)
 CLIENTS = 0
 """Stands for all clients, among the ends of a link."""
 ALWAYS = -1
+MOST = 1e9
+"""Seconds, and bytes a second: more is a slip."""
 
 
 @dataclass(slots=True)
@@ -121,6 +123,25 @@ class FaultSpec:
         if self.kind in PROTOCOL:
             words.append(str(self.when))
         return " ".join(words)
+
+
+def refuse_impossible(spec: FaultSpec) -> None:
+    """Raises ValueError for a fault that could have no effect, or another one than anybody can have meant."""
+    when = spec.when
+    if when.first < 1 or (when.times < 1 and when.times != ALWAYS):
+        raise ValueError("calls are counted from 1, and a fault happens to one at least")
+    if not 0.0 <= when.probability <= 1.0:
+        raise ValueError(f"a probability of {when.probability}: it is from 0 to 1")
+    if spec.kind == "drop" and when.probability >= 1.0:
+        raise ValueError(f"a probability of {when.probability}: 0 to below 1; `cut` loses everything")
+    if spec.kind == "bandwidth" and not 0 < spec.amount < MOST:
+        raise ValueError("a bandwidth is above zero; `cut` lets nothing through")
+    if spec.kind in ("delay", "slow-disk") and not 0 < spec.seconds < MOST:
+        raise ValueError(f"{spec.kind} by {spec.seconds} seconds: it is a number above zero")
+    if spec.kind == "slow-link" and not (min(spec.seconds, spec.jitter) >= 0 and 0 < spec.seconds + spec.jitter < MOST):
+        raise ValueError(f"slow-link by {spec.seconds} seconds and up to {spec.jitter} more: that is not later")
+    if any(source == target for source, target in spec.links):
+        raise ValueError("a link has two ends")
 
 
 def to_json(spec: FaultSpec) -> dict[str, Any]:

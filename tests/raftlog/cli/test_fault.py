@@ -89,6 +89,18 @@ def test_a_paused_broker_and_a_cut_link_go_on(dev: dict[str, Any], fault: Any) -
     assert code == 1 and "without effect: isolate clients>1 1>clients" in told
 
 
+def test_a_broker_that_is_down_can_neither_be_killed_nor_keep_others_from_being_healed(
+    dev: dict[str, Any], fault: Any
+) -> None:
+    _, cut, _ = fault("add", "isolate", "--link", "clients:1")
+    assert fault("add", "freeze", "--broker", "1")[0] == fault("add", "kill", "--broker", "1")[0] == 0
+    code, _, told = fault("add", "kill", "--broker", "1")
+    assert code == 1 and "broker 1 does not run" in told
+    assert fault("heal")[0] == 0
+    assert all(spec["ended"] for spec in json.loads(fault("list", "--json")[1]))
+    assert send(dev, "orders") >= 0 and cut
+
+
 def test_a_fault_that_never_fires_ends_the_wait_with_a_code(fault: Any) -> None:
     _, number, _ = fault("add", "disconnect", "EndTxn", "--on-call", "2")
     code, _, told = fault("wait", number, "--timeout", "0.05")
@@ -108,6 +120,12 @@ def test_a_fault_that_never_fires_ends_the_wait_with_a_code(fault: Any) -> None:
         (["cut", "--link", "1-2"], "write 1:2 or clients:1"),
         (["delay", "Fetch", "--probability", "0.5"], "--probability needs --seed"),
         (["kill", "--broker", "leader:orders"], "who is that?"),
+        (["kill", "Produce", "--broker", "1"], "kill does not happen to requests"),
+        (["drop", "--link", "clients:1"], "`cut` loses everything"),
+        (["delay", "Fetch"], "above zero"),
+        (["isolate", "--link", "1:9"], "there is no broker 9"),
+        (["disconnect", "Fetch", "--times", "2", "--always"], "exclude each other"),
+        (["error", "Produce", "NONE", "--topic", "orders", "--partition", "99"], "has no partition 99"),
     ],
 )
 def test_mistakes_are_told_with_advice(fault: Any, words: list[str], advice: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -36,6 +38,8 @@ def test_too_few_records_fail_with_those_that_came(kafka: Kafka, kafka_topic: st
 def test_a_text_is_one_record_and_not_its_letters(kafka: Kafka, kafka_topic: str) -> None:
     with pytest.raises(TypeError, match=r"this is one: \['hello'\]"):
         kafka.seed(kafka_topic, "hello")
+    with pytest.raises(TypeError, match=r"this is one: \['hello'\]"):
+        kafka.topic(seed="hello")
 
 
 def test_a_group_that_is_waited_for_is_named_as_it_was_asked_for(kafka: Kafka, kafka_group: str) -> None:
@@ -148,6 +152,28 @@ def test_variables_of_containers_are_settings() -> None:
     assert settings_of({**{f"KAFKA_{key}": value for key, value in given.items()}, "OTHER": "x"}) == {
         "num.partitions": "3", "a_b": "1", "a-b": "2"
     }  # fmt: skip
+    of_java = ("OPTS", "HEAP_OPTS", "JVM_PERFORMANCE_OPTS", "JMX_PORT", "LOG4J_LOGGERS", "TOOLS_LOG4J_LOGLEVEL")
+    assert settings_of({f"KAFKA_{name}": "x" for name in (*of_java, "GC_LOG_OPTS", "VERSION", "LOG_DIR")}) == {}
+
+
+def test_a_container_that_is_started_twice_is_one() -> None:
+    with KafkaContainer() as container:
+        first = container.get_bootstrap_server()
+        assert container.start().get_bootstrap_server() == first
+
+
+async def test_a_start_that_is_called_off_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    kafka = AsyncKafka()
+    starting = asyncio.ensure_future(kafka.__aenter__())
+    while not any(tmp_path.iterdir()):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not any(tmp_path.iterdir()) and kafka.kafka.cluster is None
 
 
 def test_names_of_topics_and_groups_are_used_once(

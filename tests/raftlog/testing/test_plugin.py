@@ -114,6 +114,22 @@ def test_e(kafka): pass
 """
 
 
+def test_marks_of_module_class_and_test_are_taken_together(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+pytestmark = pytest.mark.kafka(brokers=3, partitions=1)
+
+@pytest.mark.kafka(partitions=2)
+def test_both(kafka_topic): pass
+
+@pytest.mark.kafka(brokers=1)
+def test_the_nearest(kafka_topic): pass
+"""
+    done = run_tests(tmp_path, text, "--collect-only")
+    assert "test_both[brokers=3]" in done.stdout and "test_the_nearest[brokers=1]" in done.stdout, done.stdout
+
+
 def test_tests_of_one_kind_run_together(tmp_path: Path) -> None:
     files = {"test_one.py": KINDS, "test_two.py": KINDS}
     done = run_files(tmp_path, files, "--collect-only")
@@ -164,6 +180,60 @@ def test_whose_disk_fails(kafka, kafka_topics, kafka_faults):
 def test_after_that_one(kafka, kafka_topic):
     kafka.seed(kafka_topic, ["x"])
 """
+
+
+@pytest.mark.long
+def test_faults_of_fixtures_end_with_their_test_also_when_there_is_none(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+@pytest.fixture
+def at_the_beginning(kafka_faults):
+    kafka_faults.error("Produce", "INVALID_RECORD").always()
+
+@pytest.fixture
+def that_fails(at_the_beginning):
+    raise RuntimeError("no such thing")
+
+@pytest.fixture
+def at_the_end(kafka_faults):
+    yield
+    kafka_faults.error("Produce", "INVALID_RECORD").always()
+
+def test_that_never_begins(that_fails): pass
+
+def test_after_that(kafka, kafka_topic, at_the_end):
+    kafka.seed(kafka_topic, ["x"])
+
+def test_after_that_one(kafka, kafka_topic):
+    kafka.seed(kafka_topic, ["x"])
+"""
+    done = run_tests(tmp_path, text)
+    assert "2 passed, 1 error" in done.stdout, done.stdout
+
+
+@pytest.mark.long
+def test_a_broker_that_does_not_come_back_is_told_and_the_tests_own_failure_first(tmp_path: Path) -> None:
+    text = """
+import shutil
+
+def lose(kafka_faults):
+    broker = kafka_faults.broker(1)
+    broker.kill()
+    shutil.rmtree(broker.process.data_dir)
+    broker.process.data_dir.write_text("in the way")
+
+def test_that_passes(kafka_faults):
+    lose(kafka_faults)
+
+def test_that_fails(kafka_cluster):
+    lose(kafka_cluster(brokers=1).faults)
+    assert 1 == 2
+"""
+    done = run_tests(tmp_path, text)
+    assert "2 failed" in done.stdout and "INTERNALERROR" not in done.stdout, done.stdout
+    assert "BrokerDied" in done.stdout and "assert 1 == 2" in done.stdout, done.stdout
+    assert "and its faults could not be healed: broker 1 ended" in done.stdout, done.stdout
 
 
 @pytest.mark.long

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from raftlog.testing.clusters import data_directory
 from tests.waiting import wait_until
 
 PARENT = """
@@ -44,3 +47,47 @@ def test_a_paused_broker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         parent.communicate()
         if lives(broker):
             os.kill(broker, signal.SIGKILL)
+
+
+LEFT_BEHIND = """
+import sys
+from raftlog.testing.clusters import data_directory
+
+with data_directory(None) as path:
+    (path / "broker-1").mkdir()
+    print(path, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "raftlog-of-somebody").mkdir()
+    others = []
+    for _ in range(2):
+        other = subprocess.Popen([sys.executable, "-c", LEFT_BEHIND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert other.stdout is not None
+        others.append((other, Path(other.stdout.readline().decode().strip())))
+    (killed, left), (living, used) = others
+    try:
+        killed.kill()
+        killed.communicate()
+        with data_directory(None) as own:
+            assert own.is_dir() and used.is_dir() and not left.exists()
+        assert not own.exists() and (tmp_path / "raftlog-of-somebody").is_dir()
+    finally:
+        living.communicate()
+    assert not used.exists()
+
+
+def test_what_is_held_is_left_alone_although_its_process_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a folder that containers share."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with data_directory(None) as first:
+        monkeypatch.setattr("raftlog.testing.clusters._lives", lambda _: False)
+        with data_directory(None):
+            assert first.is_dir()

@@ -12,6 +12,8 @@ from raftlog.client.core.errors import DamagedRecords
 from raftlog.testing import Kafka
 from raftlog.testing.faults.fault import NeverFired
 from raftlog.testing.waiting import NotInTime, wait_until
+from raftlog.wire.messages.metadata import MetadataRequest
+from tests.system.traps.raw import RawConnection
 
 pytestmark = pytest.mark.long
 
@@ -148,6 +150,20 @@ def test_links_can_be_slow_narrow_lossy_and_reset(own: Kafka) -> None:
     assert send(own, topic)[0] is None
 
 
+def test_a_connection_that_meets_a_fault_is_counted_once(own: Kafka) -> None:
+    with own.faults.link("clients", 1).slow(0.01) as slow, RawConnection(own.bootstrap_servers) as raw:
+        raw.ask(MetadataRequest(topics=[]), 12)
+        slow.wait(3)
+    assert slow.connections == 1
+
+
+def test_a_broker_that_is_down_cannot_be_paused(own: Kafka) -> None:
+    with own.faults.broker(1).kill():
+        with pytest.raises(RuntimeError, match="broker 1 does not run"):
+            own.faults.broker(1).pause()
+        assert [fault.kind for fault in own.faults.made] == ["kill"]
+
+
 def test_a_paused_broker_is_felt_and_goes_on(own: Kafka) -> None:
     topic = own.topic()
     with own.faults.broker(1).pause():
@@ -220,6 +236,7 @@ def test_a_clock_that_jumps_stamps_what_it_appends(own: Kafka) -> None:
 
 
 def test_faults_without_effect_and_names_that_are_none_fail(own: Kafka) -> None:
+    topic = own.topic()
     idle = own.faults.disconnect("EndTxn").on_call(2)
     own.faults.observe("EndTxn")
     with pytest.raises(NeverFired, match="no effect:\n  disconnect EndTxn once from call 2 on \\(fired=0"):
@@ -230,7 +247,12 @@ def test_faults_without_effect_and_names_that_are_none_fail(own: Kafka) -> None:
         (lambda: own.faults.error("Produse", "NONE"), "no API 'Produse': did you mean 'Produce'"),
         (lambda: own.faults.error("Produce", "NOT_A_LEADER_OR_FOLLOWER"), "did you mean 'NOT_LEADER_OR_FOLLOWER'"),
         (lambda: own.faults.delay("Fetch", 1, topic="nowhere"), "there is no topic 'nowhere'"),
+        (lambda: own.faults.delay("Fetch", 1, topic=topic, partition=7), "has no partition 7"),
+        (lambda: own.faults.leader_of("nowhere"), "there is no topic 'nowhere'"),
+        (lambda: own.faults.leader_of(topic, 7), "has no partition 7"),
+        (lambda: own.faults.broker("clients"), "there is no broker 'clients'"),  # type: ignore[arg-type]
         (lambda: own.faults.link(1, 2), "there is no broker 2"),
+        (lambda: own.faults.link("clients", "clients").cut(), "two ends"),
         (lambda: own.faults.schedule(kinds=["wipe"]), "cannot be carried out here"),
     ):
         with pytest.raises(ValueError, match=words):

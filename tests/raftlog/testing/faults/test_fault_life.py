@@ -1,0 +1,137 @@
+"""How a fault begins and ends, without a broker: what cannot be, who heals it, and who is killed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.testing.faults.directory import FaultDirectory
+from raftlog.testing.faults.fault import Fault
+from raftlog.testing.faults.faults import Faults
+from raftlog.testing.faults.in_broker import FaultPoint
+from raftlog.testing.faults.spec import FaultSpec, When
+
+SECONDS_MAX = 10.0
+
+
+@pytest.fixture
+def faults(tmp_path: Path) -> Faults:
+    """Those of a cluster that has no broker."""
+    FaultDirectory(tmp_path).make()
+    cluster = SimpleNamespace(directory=tmp_path, has_faults=True, links=None, brokers=[])
+    return Faults(cast("Any", cluster), lambda: cast("Any", None))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (FaultSpec("drop", links=[(0, 1)]), "`cut` loses everything"),
+        (FaultSpec("drop", links=[(0, 1)], when=When(probability=float("nan"))), "it is from 0 to 1"),
+        (FaultSpec("error", when=When(probability=7.0)), "it is from 0 to 1"),
+        (FaultSpec("error", when=When(times=0)), "counted from 1"),
+        (FaultSpec("error", when=When(first=0)), "counted from 1"),
+        (FaultSpec("bandwidth", links=[(0, 1)], amount=-5.0), "above zero"),
+        (FaultSpec("delay"), "above zero"),
+        (FaultSpec("slow-disk", seconds=-1.0), "above zero"),
+        (FaultSpec("slow-link", links=[(0, 1)]), "not later"),
+        (FaultSpec("slow-link", links=[(0, 1)], seconds=1.0, jitter=-2.0), "not later"),
+        (FaultSpec("isolate", links=[(1, 1)]), "two ends"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(tmp_path: Path, spec: FaultSpec, said: str) -> None:
+    directory = FaultDirectory(tmp_path)
+    directory.make()
+    with pytest.raises(ValueError, match=said):
+        directory.add(spec)
+    assert directory.all() == []
+
+
+def test_when_it_happens_is_looked_at_as_well(faults: Faults) -> None:
+    fault = faults.error("Produce", "NONE")
+    for change in (lambda: fault.times(0), lambda: fault.on_call(0), lambda: fault.with_probability(2.0)):
+        with pytest.raises(ValueError, match=r"from (0 to )?1"):
+            change()
+    assert fault.spec.when == When()
+
+
+def test_whoever_is_killed_while_it_counts_leaves_the_fault_as_it_was(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = faults.error("Produce", "NONE")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", killed)
+        with pytest.raises(KeyboardInterrupt):
+            faults.directory.hit(fault.number)
+    assert fault.fired == 0 and faults.directory.hit(fault.number) and fault.fired == 1
+
+
+def test_all_faults_end_although_one_cannot_be_undone(faults: Faults) -> None:
+    first = faults.add(FaultSpec("blackhole"))
+
+    def fails() -> None:
+        raise RuntimeError("it does not start")
+
+    second = faults.add(FaultSpec("kill", brokers=[1]), undo=fails)
+    third = faults.add(FaultSpec("blackhole"))
+    with pytest.raises(RuntimeError, match="does not start"):
+        faults.heal()
+    assert all(fault.spec.is_healed for fault in (first, second, third))
+
+
+def test_healing_waits_for_whoever_heals_it_already(faults: Faults) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    undone = []
+
+    def undo() -> None:
+        begun.set()
+        assert go_on.wait(SECONDS_MAX)
+        undone.append(True)
+
+    fault = faults.add(FaultSpec("kill", brokers=[1]), undo=undo).for_seconds(0.0)
+    assert begun.wait(SECONDS_MAX)
+    waker = threading.Timer(0.05, go_on.set)
+    waker.start()
+    fault.heal()
+    assert undone == [True]
+    waker.join()
+
+
+def test_nobody_waits_for_the_end_of_a_fault_that_was_healed_before(faults: Faults) -> None:
+    before = {*threading.enumerate()}
+    fault: Fault = faults.add(FaultSpec("freeze", brokers=[1])).for_seconds(3600.0)
+    (timer,) = {*threading.enumerate()} - before
+    fault.heal()
+    timer.join(SECONDS_MAX)
+    assert not timer.is_alive()
+
+
+def test_a_fault_that_is_added_while_a_broker_starts_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce = FaultDirectory.announce
+
+    def add_first(directory: FaultDirectory, name: str, port: int) -> None:
+        directory.add(FaultSpec("clock", brokers=[1], amount=60.0))
+        directory.tell()
+        announce(directory, name, port)
+
+    monkeypatch.setattr(FaultDirectory, "announce", add_first)
+    config = BrokerConfig({"node.id": "1", "log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    point = FaultPoint(config, str(tmp_path))
+
+    async def start() -> None:
+        point.listeners(config)
+
+    asyncio.run(start())
+    assert point.clock.offset_ms == 60_000
