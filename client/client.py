@@ -5,9 +5,11 @@ Each of these is imported when the first one is made: a program pays for what it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
+from weakref import WeakSet
 
 from raftlog.client.core.addresses import Address, parse_addresses
 from raftlog.client.router import Router
@@ -29,7 +31,7 @@ class Client:
             await producer.send("orders", b"value", key=b"key")
 
     Nothing is connected before it is needed. Producers and consumers have connections of their own, and live no longer
-    than their own blocks.
+    than their own blocks, or than the client.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Client:
         self._tls = tls
         self.timeout = timeout
         self.router = self._new_router()
+        self._made: WeakSet[Producer | Consumer] = WeakSet()
 
     async def __aenter__(self) -> Client:
         return self
@@ -55,6 +58,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        """Close what was made here, too, where nobody has."""
+        await asyncio.gather(*(each.close() for each in [*self._made]), return_exceptions=True)
         await self.router.close()
 
     @cached_property
@@ -68,7 +73,9 @@ class Client:
         from raftlog.client.core.settings import ProducerSettings, make_settings
         from raftlog.client.producer import Producer
 
-        return Producer(self._new_router(), make_settings(ProducerSettings, options))
+        made = Producer(self._new_router(), make_settings(ProducerSettings, options))
+        self._made.add(made)
+        return made
 
     def consumer(self, *topics: str, pattern: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
         """To be used as `async with`. Reads `topics`, and those whose whole names match `pattern`; raises BadSetting.
@@ -80,7 +87,9 @@ class Client:
 
         settings = make_settings(ConsumerSettings, options)
         check_topics(settings, topics, pattern)
-        return Consumer(self._new_router(), settings, topics, pattern=pattern)
+        made = Consumer(self._new_router(), settings, topics, pattern=pattern)
+        self._made.add(made)
+        return made
 
     def _new_router(self) -> Router:
         return Router(self._bootstrap, client_id=self._client_id, timeout=self.timeout, tls=self._tls)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
-from raftlog.client.columns.scan import Ints
 from raftlog.client.core.producer_batch import ProducerBatch
 from raftlog.client.delivery import until_done
 
-PLACED = pa.schema(
-    [
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-    ]
-)
-"""Where each row went; the offset is -1 if the brokers stored it and could not say where any more, or acks=0."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raftlog.client.columns.scan import Ints
 
 
 class TableDelivery:
-    """`await` it to learn where the rows are, as a table with the columns of PLACED, or to get the first KafkaError.
+    """`await` it to learn where the rows are, as a table with columns partition and offset, or to get the first
+    KafkaError. When it raises, other rows may be stored.
 
-    When it raises, other rows may be stored.
+    The offset is -1 if the brokers stored a row and could not say where any more, or acks=0.
     """
 
     def __init__(self) -> None:
@@ -52,12 +46,18 @@ class TableDelivery:
 
     def placed(self) -> pa.Table:
         """Once it is `done`. Raises KafkaError."""
+        # Here and not above: the class has a name in `raftlog.client`, also where there are no arrays.
+        import numpy as np
+        import pyarrow as pa
+
         partitions = np.empty(self._count, np.int32)
         offsets = np.empty(self._count, np.int64)
         for rows, batches in self._parts:
             partitions[rows] = batches[0].partition[1]
             offsets[rows] = np.concatenate([_offsets(leaf) for batch in batches for leaf in _leaves(batch)])
-        return pa.Table.from_arrays([pa.array(partitions), pa.array(offsets)], schema=PLACED)
+        columns = {"partition": pa.array(partitions), "offset": pa.array(offsets)}
+        schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+        return pa.table(columns, schema)
 
 
 def _leaves(batch: ProducerBatch) -> Iterator[ProducerBatch]:
@@ -69,6 +69,8 @@ def _leaves(batch: ProducerBatch) -> Iterator[ProducerBatch]:
 
 
 def _offsets(batch: ProducerBatch) -> Ints:
+    import numpy as np
+
     if batch.failure is not None:
         raise batch.failure
     if batch.base_offset < 0:

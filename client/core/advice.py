@@ -9,7 +9,7 @@ from raftlog.wire.errors import ErrorCode as E
 _SENTENCES: Mapping[str, tuple[E, ...]] = {
     "nothing: it is no error": (E.NONE,),
     "look into the logs of the broker": (E.UNKNOWN_SERVER_ERROR, E.PRINCIPAL_DESERIALIZATION_FAILURE),
-    "create the topic, or look whether its name is written right": (E.UNKNOWN_TOPIC_OR_PARTITION,),
+    "create the topic, or look whether its name and the partition's number are right": (E.UNKNOWN_TOPIC_OR_PARTITION,),
     "the topic was deleted, or made anew under its name: ask for it by its name again": (
         E.UNKNOWN_TOPIC_ID,
         E.INCONSISTENT_TOPIC_ID,

@@ -191,6 +191,11 @@ def make_settings(cls: type[Settings], given: Mapping[str, Any]) -> Settings:
         unknown = [name for name in settings.assignors if name not in ASSIGNORS]
         if unknown or not settings.assignors:
             raise BadSetting(f"assignors={settings.assignors!r}: choose from {', '.join(ASSIGNORS)}")
+        if settings.protocol == "classic" and settings.heartbeat_interval >= settings.session_timeout:
+            raise BadSetting(
+                f"heartbeat_interval={settings.heartbeat_interval!r} is not below"
+                f" session_timeout={settings.session_timeout!r}: the group would forget a member between two heartbeats"
+            )
         return settings
     if settings.transactional_id is not None and not settings.is_idempotent:
         raise BadSetting("transactional_id needs acks='all' and enable_idempotence")

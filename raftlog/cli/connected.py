@@ -27,7 +27,7 @@ HINTS: dict[ErrorCode, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "`raftlog group list` shows the groups there are",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "`raftlog topic describe __consumer_offsets` shows partitions without a"
     " leader; if one has a leader and cannot be read, the log of that broker says why",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`raftlog topic list` shows the topics there are",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`raftlog topic list` shows the topics there are, and their partitions",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another codec with -z",
     ErrorCode.NOT_CONTROLLER: "the metadata quorum has no leader: are most of its voters up?",
     ErrorCode.LEADER_NOT_AVAILABLE: "are most brokers up? `raftlog cluster status` tells, if one of them is",

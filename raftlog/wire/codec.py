@@ -39,7 +39,10 @@ def encode_parts(message: Message, version: int, prefix: bytes = b"") -> list[An
         raise
     except (NotEncodable, StructError, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
         field = field_path(error.__traceback__)
-        raise NotEncodable(f"{type(message).__name__} v{version}, {field or 'message'}: {error}") from error
+        what = str(error)
+        if isinstance(error, AttributeError) and error.name == "encode":
+            what = f"{type(error.obj).__name__} in place of text"
+        raise NotEncodable(f"{type(message).__name__} v{version}, {field or 'message'}: {what}") from error
     return parts
 
 

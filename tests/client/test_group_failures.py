@@ -63,7 +63,7 @@ async def test_a_listener_that_raises_is_told_and_stops_nothing(client: Client, 
 
 
 async def test_a_member_that_is_out_for_good_says_so_each_time(client: Client, topic: str) -> None:
-    async with client.consumer(topic, group=topic, session_timeout=0.001) as consumer:
+    async with client.consumer(topic, group=topic, session_timeout=0.001, heartbeat_interval=0.0) as consumer:
         for _ in range(3):
             with pytest.raises(Rejected) as refused:
                 await consumer.poll(timeout=20)

@@ -165,6 +165,29 @@ def test_a_transaction_commits_positions_with_words_of_ones_own(servers: Servers
             assert consumer.committed((name, 0)) == {(name, 0): 7}
 
 
+def test_what_is_not_closed_ends_with_its_client_without_a_word(servers: Servers, name: str) -> None:
+    script = (
+        "import sys; from raftlog.client import SyncClient; client = SyncClient(sys.argv[1]);"
+        "client.admin.create_topic(sys.argv[2], partitions=1);"
+        "reader = client.consumer(sys.argv[2]); reader.start(); reader.poll(timeout=0.01);"
+        "member = client.consumer(sys.argv[2], group=sys.argv[2]); member.start(); member.poll(timeout=0.01);"
+        "writer = client.producer(); writer.send(sys.argv[2], b'x');"
+        "client.close()"
+    )
+    command = [sys.executable, "-c", script, servers.bootstrap, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
+def test_all_names_can_be_imported_without_arrays() -> None:
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(('numpy', 'pyarrow', 'pandas')));"
+        "from raftlog.client import *; print(TableDelivery.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "TableDelivery"
+
+
 def test_importing_needs_no_arrays() -> None:
     script = (
         "import sys; from raftlog.client import Client, SyncClient;"

@@ -33,6 +33,8 @@ def test_a_producer_says_which_value_cannot_be(given: dict[str, Any], said: str)
         ({"enable_auto_commit": "false"}, "not True or False"),
         ({"assignors": "range"}, "assignors='range' is not a list of names"),
         ({"session_timeout": True}, "not a number of seconds"),
+        ({"session_timeout": 6.0, "heartbeat_interval": 10.0}, "heartbeat_interval=10.0 is not below session_timeout"),
+        ({"session_timeout": 3.0}, "heartbeat_interval=3.0 is not below session_timeout=3.0"),
     ],
 )
 def test_a_consumer_says_which_value_cannot_be(given: dict[str, Any], said: str) -> None:
@@ -44,6 +46,8 @@ def test_what_can_be_is_taken() -> None:
     made = make_settings(ProducerSettings, {"linger": 0, "compression": "zstd", "compression_level": -3})
     assert made.linger == 0 and made.compression_level == -3
     assert make_settings(ConsumerSettings, {"group": None, "assignors": ["sticky"]}).group is None
+    brokers_say_when = make_settings(ConsumerSettings, {"protocol": "consumer", "session_timeout": 1.0})
+    assert brokers_say_when.session_timeout == 1.0
 
 
 def test_topics_are_named_one_by_one_and_a_pattern_is_an_expression() -> None:

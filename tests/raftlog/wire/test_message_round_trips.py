@@ -93,6 +93,12 @@ def test_a_byte_field_takes_any_buffer(version: int) -> None:
             encode(produce_request(wrong), version)
 
 
+def test_what_stands_in_the_place_of_a_text_is_named() -> None:
+    for version in (8, 9):
+        with pytest.raises(NotEncodable, match=r"topic_data.name: bytes in place of text"):
+            encode(ProduceRequest(topic_data=[TopicProduceData(name=b"t")]), version)  # type: ignore[arg-type]
+
+
 def test_decoded_bytes_are_a_view_of_the_data_and_see_what_is_written_there() -> None:
     data = bytearray(encode(produce_request(b"abcdef"), 9))
     records = decode(ProduceRequest, 9, data).topic_data[0].partition_data[0].records
