@@ -96,6 +96,8 @@ def _check(options: argparse.Namespace) -> int:
 
     if options.html and not Path(options.html).absolute().parent.is_dir():
         raise UsageError(f"there is no directory for the page {options.html}")
+    if options.online and options.spark:
+        raise UsageError("--online and --spark exclude each other", "a stream is read in order, by one process")
     if options.format not in READERS:
         raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(READERS)}")
     progress = Progress()

@@ -33,7 +33,8 @@ def run(arguments: list[str]) -> int:
     name, *given = rest
     if name not in JOBS:
         close = nearest(name, JOBS)
-        raise UsageError(f"there is no job {name!r}", f"did you mean {close}?" if close else f"it is one of {JOBS}")
+        hint = f"did you mean {close}?" if close else f"it is one of {', '.join(JOBS)}"
+        raise UsageError(f"there is no job {name!r}", hint)
     if verb == "path":
         print(_module(name).__file__)
         return 0

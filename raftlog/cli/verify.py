@@ -109,6 +109,11 @@ def _verify(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     if options.html and not Path(options.html).absolute().parent.is_dir():
         raise UsageError(f"there is no directory for the page {options.html}")
+    try:
+        settings.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the run's folder cannot be {settings.directory}: {error.strerror}"
+        raise UsageError(what, "choose another with --output") from None
     notice(f"seed {settings.seed}; the run's folder is {settings.directory}")
     progress = _Progress()
     verification = Run(settings, progress.say)

@@ -99,7 +99,17 @@ class Kafka:
 
     def _find_ready(self) -> None:
         """Store a record on each broker, and read it."""
-        self.admin.create_topic(READY_TOPIC, partitions=self.broker_count, replication_factor=1)
+        from raftlog.client.core.errors import Rejected
+        from raftlog.wire.errors import ErrorCode
+
+        try:
+            self.admin.create_topic(READY_TOPIC, partitions=self.broker_count, replication_factor=1)
+        except Rejected as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            # Of somebody who was killed in this directory while it started.
+            self.admin.delete_topic(READY_TOPIC)
+            self.admin.create_topic(READY_TOPIC, partitions=self.broker_count, replication_factor=1)
         self.seed(READY_TOPIC, [b"ready"] * self.broker_count, partitions=range(self.broker_count))
         self.records(READY_TOPIC, self.broker_count)
         self.admin.delete_topic(READY_TOPIC)

@@ -41,6 +41,8 @@ def test_the_command_line_names_jobs_and_where_they_lie(capsys: pytest.CaptureFi
     assert Path(capsys.readouterr().out.strip()).name == "load.py"
     assert main(["pipeline", "run", "laod"]) == 2
     assert "did you mean load?" in capsys.readouterr().err
+    assert main(["pipeline", "run", "x"]) == 2
+    assert f"it is one of {', '.join(JOBS)}" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_used_is_told_in_a_line() -> None:

@@ -82,6 +82,7 @@ def test_the_other_options_are_understood(run: Run, aborted: str) -> None:
         ("--model kafka --subscription-modes push", "no subscription mode is called push"),
         ("--model kafka --max-staleness-ms soon", "not a number of milliseconds"),
         ("--model kafka --max-staleness-ms=-1", "not a number of milliseconds"),
+        ("--model log --online --spark local", "--online and --spark exclude each other"),
         ("--model log --allow G1a", "--allow has no meaning with --model log"),
     ],
 )

@@ -13,6 +13,7 @@ from raftlog.client import Outgoing
 from raftlog.testing import AsyncKafka, Kafka, KafkaContainer
 from raftlog.testing.container import settings_of
 from raftlog.testing.faults.fault import NeverFired
+from raftlog.testing.kafka import READY_TOPIC
 from raftlog.testing.waiting import NotInTime
 
 pytestmark = pytest.mark.long
@@ -160,6 +161,13 @@ def test_a_container_that_is_started_twice_is_one() -> None:
     with KafkaContainer() as container:
         first = container.get_bootstrap_server()
         assert container.start().get_bootstrap_server() == first
+
+
+def test_a_kafka_starts_where_one_was_killed_while_it_started(tmp_path: Path) -> None:
+    with Kafka(directory=tmp_path) as killed:
+        killed.admin.create_topic(READY_TOPIC, partitions=2)
+    with Kafka(directory=tmp_path) as kafka:
+        assert kafka.admin.metadata().topics == []
 
 
 async def test_a_start_that_is_called_off_leaves_nothing_behind(
