@@ -12,7 +12,8 @@ from raftlog.client.core.errors import DamagedRecords
 from raftlog.testing import Kafka
 from raftlog.testing.faults.fault import NeverFired
 from raftlog.testing.waiting import NotInTime, wait_until
-from raftlog.wire.messages.metadata import MetadataRequest
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.system.traps.raw import RawConnection
 
 pytestmark = pytest.mark.long
@@ -119,6 +120,16 @@ def test_metadata_keeps_its_brokers_when_it_tells_an_error(own: Kafka) -> None:
     topic = own.topic()
     failing = own.faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic=topic).times(2)
     assert send(own, topic)[0] is None and failing.fired >= 1
+
+
+def test_an_answer_without_a_place_for_an_error_is_not_counted(own: Kafka) -> None:
+    topic = own.topic()
+    refused = own.faults.error("Metadata", "LEADER_NOT_AVAILABLE", client="raw")
+    with RawConnection(own.bootstrap_servers) as raw:
+        assert raw.ask(MetadataRequest(topics=[]), 12).brokers and refused.fired == 0
+        (told,) = raw.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    assert ErrorCode(told.error_code or told.partitions[0].error_code).name == "LEADER_NOT_AVAILABLE"
+    assert (refused.fired, refused.evidence.calls) == (1, 1)
 
 
 def test_a_blackholed_client_hears_nothing_and_others_do(own: Kafka) -> None:
