@@ -108,6 +108,10 @@ class Plan:
 
 HUNTED = ("kill", "power", "tear", "isolate", "cut", "freeze", "transfer")
 """What is done to one leader after the other in runs that leave no leader in peace."""
+PARTED = ("split", "isolate")
+"""What leaves a leader with a minority."""
+LOST = ("kill", "power", "isolate", "transfer")
+REPLACED = ("stop", "kill", "transfer")
 
 
 def schedule(random: Random, plan: Plan) -> list[Fault]:
@@ -115,7 +119,11 @@ def schedule(random: Random, plan: Plan) -> list[Fault]:
     makers = [_hunt, _hunt, _seesaw, _relapse, _stumble, *[_mixture] * 5]
     if plan.damage_max and not {"rot", "wipe"}.isdisjoint(plan.kinds):
         makers[0] = _decay
-    faults = random.choice(makers)(random, plan)
+    maker = random.choice(makers)
+    kinds = {_hunt: HUNTED, _seesaw: PARTED, _relapse: LOST, _stumble: REPLACED}.get(maker, plan.kinds)
+    if set(kinds).isdisjoint(plan.kinds) or (maker is _relapse and plan.nodes == 1):
+        maker = _mixture  # of what there is
+    faults = maker(random, plan)
     return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
 
 
@@ -136,7 +144,7 @@ def _hunt(random: Random, plan: Plan) -> list[Fault]:
 
 def _seesaw(random: Random, plan: Plan) -> list[Fault]:
     """A leader is left with a minority, another is elected, and leadership comes back: over and over."""
-    names = [name for name in ("split", "isolate") if name in plan.kinds]
+    names = [name for name in PARTED if name in plan.kinds]
     faults = []
     at = plan.first
     while at < plan.last:
@@ -158,7 +166,7 @@ def _seesaw(random: Random, plan: Plan) -> list[Fault]:
 
 def _relapse(random: Random, plan: Plan) -> list[Fault]:
     """The leader goes, and while others elect the next one, some of them are killed and come back at once."""
-    names = [name for name in ("kill", "power", "isolate", "transfer") if name in plan.kinds]
+    names = [name for name in LOST if name in plan.kinds]
     faults = []
     at = plan.first
     while at < plan.last:
@@ -173,7 +181,7 @@ def _relapse(random: Random, plan: Plan) -> list[Fault]:
 
 def _stumble(random: Random, plan: Plan) -> list[Fault]:
     """Who is to lead next stands still in the very moment in which the leader goes, and for longer than is waited."""
-    names = [name for name in ("stop", "kill", "transfer") if name in plan.kinds]
+    names = [name for name in REPLACED if name in plan.kinds]
     faults = []
     at = plan.first
     while at < plan.last:

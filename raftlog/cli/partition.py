@@ -140,10 +140,10 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
     """Raises CommandFailed with what is wrong in the file."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        found = {
-            (str(each["topic"]), int(each["partition"])): [int(broker) for broker in each["replicas"]]
-            for each in json.loads(text)["partitions"]
-        }
+        listed = [
+            ((str(each["topic"]), int(each["partition"])), [int(broker) for broker in list_of(each["replicas"])])
+            for each in list_of(json.loads(text)["partitions"])
+        ]
     except OSError as error:
         raise CommandFailed(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -152,9 +152,20 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
             f"{path} is not a plan: {what}",
             'it looks like {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}',
         ) from error
+    found = dict(listed)
     if not found:
         raise CommandFailed(f"{path} names no partitions", "there is nothing to move")
+    if len(found) < len(listed):
+        twice = next(each for at, (each, _) in enumerate(listed) if each in dict(listed[:at]))
+        raise CommandFailed(f"{path} names {twice[0]}[{twice[1]}] twice", "leave out one of the two")
     return found
+
+
+def list_of(value: Any) -> list[Any]:
+    """Raises ValueError. A text would be taken for a list of its letters."""
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is no list")
+    return value
 
 
 def execute(client: SyncClient, options: argparse.Namespace) -> int:

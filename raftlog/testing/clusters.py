@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -222,7 +222,8 @@ def data_directory(given: Path | str | None) -> Iterator[Path]:
     path = place / f"raftlog-{os.getpid()}-{os.urandom(4).hex()}"
     path.mkdir(mode=0o700)
     held = os.open(path, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    with suppress(OSError):  # not everywhere; nobody removes it there
+        fcntl.flock(held, fcntl.LOCK_EX)
     try:
         yield path
     finally:
@@ -234,21 +235,25 @@ def _remove_what_was_left(place: Path) -> None:
     """Remove the fresh directories of those who were killed: their process is gone, and so is their lock, which also
     tells of processes that we cannot see, such as those of another container.
     """
-    for entry in os.scandir(place):
-        own = _FRESH.fullmatch(entry.name)
-        if own is None or _lives(int(own[1])):
-            continue
-        try:
-            held = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-        except OSError:
-            continue  # somebody else's
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(Path(entry.path))
-        except BlockingIOError:
-            pass  # in use
-        finally:
-            os.close(held)
+    with suppress(OSError):  # who makes a directory there is told why it cannot be
+        for name in os.listdir(place):
+            own = _FRESH.fullmatch(name)
+            if own is not None and not _lives(int(own[1])):
+                _remove_unless_held(place / name)
+
+
+def _remove_unless_held(path: Path) -> None:
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError:
+        return  # somebody else's
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(path)
+    except OSError:
+        pass  # in use
+    finally:
+        os.close(held)
 
 
 def _lives(pid: int) -> bool:

@@ -50,9 +50,10 @@ class Schedule:
         self.seconds = seconds
         nodes = len(faults.cluster.brokers)
         has_links = faults.cluster.links is not None and nodes > 1
-        chosen = tuple(kinds or (kind for kind in SAFE if has_links or kind not in OF_LINKS))
-        if unknown := [kind for kind in chosen if kind not in CARRIED_OUT]:
-            raise ValueError(f"cannot be carried out here: {unknown}; there are {', '.join(CARRIED_OUT)}")
+        possible = [kind for kind in CARRIED_OUT if has_links or kind not in OF_LINKS]
+        chosen = tuple(kinds or (kind for kind in SAFE if kind in possible))
+        if unknown := [kind for kind in chosen if kind not in possible]:
+            raise ValueError(f"cannot be carried out here: {unknown}; there are {', '.join(possible)}")
         most = max(2, round(seconds))
         plan = Plan(nodes, 0.0, seconds, max(1, most // 2), most, chosen, 0)
         self.planned = [each for each in make_schedule(Random(seed), plan) if each.kind in chosen]
@@ -88,7 +89,7 @@ class Schedule:
             now = time.monotonic() - began
             for end, fault in [each for each in ends if each[0] <= now]:
                 ends.remove((end, fault))
-                fault.heal()
+                self._end(fault)
             if steps and steps[0].at <= now:
                 self._begin(steps.pop(0), now, ends)
                 continue
@@ -104,6 +105,12 @@ class Schedule:
         if fault is not None:
             self.done[planned.kind] += 1
             ends.append((now + planned.seconds, fault))
+
+    def _end(self, fault: Fault) -> None:
+        try:
+            fault.heal()
+        except Exception as error:  # noqa: BLE001 - told when the block ends
+            self.failure = self.failure or error
 
     def _happen(self, planned: Planned) -> Fault | None:
         node = planned.node

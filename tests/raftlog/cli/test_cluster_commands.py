@@ -90,6 +90,12 @@ def test_a_plan_on_one_broker_moves_nothing_and_can_be_executed(on_broker: Run, 
         ("nonsense", "is not a plan"),
         ('{"partitions": [{"topic": "{topic}"}]}', "is not a plan"),
         ('{"partitions": []}', "names no partitions"),
+        ('{"partitions": [{"topic": "{topic}", "partition": 0, "replicas": "12"}]}', "'12' is no list"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}, '
+            '{"topic": "t", "partition": 0, "replicas": [2]}]}',
+            "names t[0] twice",
+        ),
         ('{"partitions": [{"topic": "{topic}", "partition": 9, "replicas": [1]}]}', "has no partition 9"),
         ('{"partitions": [{"topic": "{topic}", "partition": 0, "replicas": [4711]}]}', "4711"),
         ('{"partitions": [{"topic": "no-such-topic", "partition": 0, "replicas": [1]}]}', "there is no topic"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.faults.in_broker import FaultPoint
+from raftlog.testing.faults.schedule import CARRIED_OUT, OF_LINKS
 from raftlog.testing.faults.spec import FaultSpec, When
 
 SECONDS_MAX = 10.0
@@ -114,6 +116,34 @@ def test_nobody_waits_for_the_end_of_a_fault_that_was_healed_before(faults: Faul
     fault.heal()
     timer.join(SECONDS_MAX)
     assert not timer.is_alive()
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3])
+def test_every_seed_has_a_schedule_whatever_kinds_are_chosen(faults: Faults, brokers: int) -> None:
+    faults.cluster.brokers += [cast("Any", SimpleNamespace(node_id=each + 1)) for each in range(brokers)]
+    faults.cluster.links = cast("Any", object()) if brokers > 1 else None
+    for kinds in (None, *([kind] for kind in CARRIED_OUT if brokers > 1 or kind not in OF_LINKS)):
+        for seed in range(40):
+            planned = faults.schedule(seed=seed, kinds=kinds).planned
+            assert planned and (kinds is None or {each.kind for each in planned} == {*kinds})
+
+
+def test_a_schedule_of_links_needs_links(faults: Faults) -> None:
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1)))
+    with pytest.raises(ValueError, match=r"cannot be carried out here: \['split'\]; there are kill, freeze, stop"):
+        faults.schedule(kinds=["split"])
+
+
+def test_a_schedule_tells_of_a_broker_that_does_not_come_back(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("it does not start")
+
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1)))
+    schedule = faults.schedule(seed=1, seconds=1.0, kinds=["kill"])
+    schedule.planned = [dataclasses.replace(each, at=0.0, seconds=0.0) for each in schedule.planned[:1]]
+    monkeypatch.setattr(schedule, "_happen", lambda _: faults.add(FaultSpec("kill", brokers=[1]), undo=fails))
+    with pytest.raises(RuntimeError, match="does not start"), schedule:
+        schedule.wait()
 
 
 def test_a_fault_that_is_added_while_a_broker_starts_is_not_missed(
