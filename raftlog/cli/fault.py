@@ -27,6 +27,17 @@ from raftlog.wire.errors import ErrorCode
 CLUSTER_VARIABLE = "RAFTLOG_FAULTS"
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGTERM, "freeze": signal.SIGSTOP}
 BY_BROKERS = ("power", "tear")
+KINDS_OF = {
+    **dict.fromkeys(("api", "topic", "partition", "group", "transactional_id", "client", "applied"), PROTOCOL),
+    **dict.fromkeys(("times", "always", "on_call"), PROTOCOL),
+    "code": ("error",),
+    "probability": (*PROTOCOL, "drop"),
+    "link": LINKS,
+    "seconds": ("delay", "slow-link", "slow-disk"),
+    "jitter": ("slow-link", "clock"),
+    "amount": ("bandwidth", "clock"),
+}
+"""Which faults an option is for."""
 HERE = tuple(kind for kind in KINDS if kind != "rot")
 END_SECONDS_MAX = 30.0
 HOST = "127.0.0.1"
@@ -103,7 +114,7 @@ def add(arguments: list[str]) -> int:
     much.add_argument("--amount", type=float, default=0.0, help="bytes a second of bandwidth, seconds of clock")
     options = parser.parse(arguments)
     directory = _directory(options)
-    spec = _spec(options)
+    spec = _spec(parser, options)
     brokers = [number for number in options.broker if not number.isdecimal()]
     if brokers or spec.topic:
         with connected(options) as client:
@@ -121,7 +132,7 @@ def add(arguments: list[str]) -> int:
     return 0
 
 
-def _spec(options: argparse.Namespace) -> FaultSpec:
+def _spec(parser: Parser, options: argparse.Namespace) -> FaultSpec:
     kind, api, code = options.kind, options.api, options.code
     if kind not in HERE:
         close = nearest(kind, HERE)
@@ -135,9 +146,10 @@ def _spec(options: argparse.Namespace) -> FaultSpec:
     if kind == "error" and code not in ErrorCode.__members__:
         close = nearest(code, [*ErrorCode.__members__])
         raise UsageError(f"there is no error code {code!r}", f"did you mean {close}?" if close else None)
-    about = (api, code, options.topic, options.group, options.transactional_id, options.client, options.applied)
-    if kind not in PROTOCOL and (any(about) or options.partition >= 0):
-        raise UsageError(f"{kind} does not happen to requests", "leave out the API, and which requests it is about")
+    for name, kinds in KINDS_OF.items():
+        if kind not in kinds and getattr(options, name) != parser.get_default(name):
+            option = name.upper() if name in ("api", "code") else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{kind} has no {option}", f"that is for {', '.join(kinds)}")
     if options.always and options.times:
         raise UsageError("--always and --times exclude each other")
     if options.probability < 1.0 and options.seed is None and kind != "drop":
