@@ -32,8 +32,10 @@ class Conditions:
 
     @classmethod
     def of(cls, specs: Sequence[FaultSpec], source: int, target: int) -> Conditions:
-        """Those of the link from one end to the other. Faults of a kind add up; the narrowest bandwidth counts."""
-        found = cls([spec for spec in specs if (source, target) in spec.links])
+        """Those of the link from one end to the other. Faults of a kind add up; the narrowest bandwidth counts. A reset
+        is over when it has happened.
+        """
+        found = cls([spec for spec in specs if (source, target) in spec.links and spec.kind != "reset"])
         for spec in found.specs:
             match spec.kind:
                 case "slow-link":
@@ -59,16 +61,19 @@ class Flow:
         self._random = random
         self._pieces: deque[tuple[float, float, bytes]] = deque()
         self._free_at = 0.0
+        self._lost = 0
         self.held_bytes = 0
 
     @property
     def is_empty(self) -> bool:
         return not self._pieces
 
-    def put(self, data: bytes, now: float, conditions: Conditions) -> None:
-        """A piece has come."""
+    def put(self, data: bytes, now: float, conditions: Conditions) -> bool:
+        """A piece has come; whether it is lost, and so sent again."""
+        lost_before = self._lost
         self._pieces.append((now, self._due(len(data), now, conditions), data))
         self.held_bytes += len(data)
+        return self._lost > lost_before
 
     def _due(self, size: int, now: float, conditions: Conditions) -> float:
         if conditions.is_cut:
@@ -76,6 +81,7 @@ class Flow:
         due = now + conditions.delay + conditions.jitter * self._random.random()
         while conditions.dropped and self._random.random() < conditions.dropped:
             due += SENT_AGAIN_SECONDS
+            self._lost += 1
         if conditions.bandwidth:
             due = max(due, self._free_at) + size / conditions.bandwidth
         self._free_at = due = max(due, self._free_at)

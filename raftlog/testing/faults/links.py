@@ -60,14 +60,14 @@ class End(asyncio.Protocol):
         if other is not None and other.transport is not None and self.conditions.is_clear and self.flow.is_empty:
             other.transport.write(data)
             return
-        self.count(len(data))
-        self.flow.put(bytes(data), self.links.now(), self.conditions)
+        self.count(len(data), is_lost=self.flow.put(bytes(data), self.links.now(), self.conditions))
         self.go_on()
 
-    def count(self, size: int) -> None:
+    def count(self, size: int, *, is_lost: bool) -> None:
         """Something met the faults of this direction."""
         for spec in self.conditions.specs:
-            self.links.count(spec, size, self._touched)
+            if is_lost or spec.kind != "drop":
+                self.links.count(spec, size, self._touched)
 
     def eof_received(self) -> bool:
         """See asyncio. The end is passed on like everything else."""
@@ -257,7 +257,7 @@ class Links:
             changed = self._changed
             there, back = Conditions.of(self._specs, source, target), Conditions.of(self._specs, target, source)
             for spec in (*there.specs, *back.specs):
-                if spec.number not in touched:
+                if spec.number not in touched and spec.kind != "drop":
                     self.count(spec, 0, touched)
             if not (there.is_cut or back.is_cut):
                 break

@@ -154,11 +154,19 @@ def test_links_can_be_slow_narrow_lossy_and_reset(own: Kafka) -> None:
         send(own, topic)
     assert slow.bytes > 50 and slow.ms >= 50
     with own.faults.link("clients", 1).drop(0.2) as lossy, own.faults.link(1, "clients").bandwidth(20_000) as narrow:
-        assert send(own, topic)[0] is None
-    assert lossy.fired and narrow.fired
+        wait_until(lambda: send(own, topic)[0] is None and lossy.fired, 30, lambda: str(lossy))
+    assert narrow.fired and lossy.ms >= 200
     own.seed(topic, ["x"])
-    assert own.faults.link("clients", 1).reset().wait(1).connections >= 1
-    assert send(own, topic)[0] is None
+    with own.faults.link("clients", 1).reset() as reset:
+        assert reset.wait(1).connections >= 1
+        assert send(own, topic)[0] is None
+    assert reset.fired == reset.connections
+
+
+def test_what_is_not_lost_does_not_count_as_dropped(own: Kafka) -> None:
+    with own.faults.link("clients", 1).drop(1e-9) as lossy:
+        send(own, own.topic())
+    assert (lossy.fired, lossy.connections, lossy.bytes) == (0, 0, 0)
 
 
 def test_a_connection_that_meets_a_fault_is_counted_once(own: Kafka) -> None:
