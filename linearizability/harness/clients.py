@@ -19,6 +19,8 @@ from raftlog.testing.process import safe_path
 
 ENOUGH_SECONDS = 5.0
 """For a process to end that was told to."""
+WAIT_SECONDS = 0.5
+"""Between two looks whether a process still lives that is waited for."""
 MODULE = "raftlog.linearizability.harness.worker"
 
 
@@ -32,6 +34,7 @@ class ClientProcess:
         self.is_final_done = threading.Event()
         self.has_succeeded = False
         self.is_told_to_end = False
+        self.complaint = ""
         self.open: dict[int, dict[str, Any]] = {}
         self._hear = hear
         with open(log, "ab") as errors:
@@ -49,7 +52,7 @@ class ClientProcess:
 
     def tell(self, order: dict[str, Any]) -> None:
         """Say something to it; nobody hears it who is dead."""
-        self.is_told_to_end |= order.get("do") == "stop"
+        self.is_told_to_end |= order.get("do") == "stop" and self.is_alive
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -59,8 +62,14 @@ class ClientProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._hear(self, json.loads(line))
+        line = ""
+        try:
+            for line in self._process.stdout:
+                if line.endswith("\n"):  # else it was killed while it said it
+                    self._hear(self, json.loads(line))
+        except (ValueError, LookupError, TypeError) as error:
+            self.complaint = f"client {self.work.number} said what is not understood: {line[:100]!r}, {error!r}"
+            self._process.kill()  # what it does from here on nobody would write down
 
     @property
     def is_alive(self) -> bool:
@@ -98,6 +107,7 @@ class Clients:
         self.final_read: list[dict[str, int]] = []
         self.final_ends: dict[str, int] = {}
         self.final_failures: list[str] = []
+        self.unfinished: list[int] = []
         self.values: dict[str, int] = {}
         self.last_ok = time.monotonic()
         self.goals: dict[str, int] = {}
@@ -176,14 +186,17 @@ class Clients:
 
     # -- phases ------------------------------------------------------------------------------------
 
-    def read_back(self, seconds: float) -> bool:
-        """Have all of them read everything back; whether all did in time."""
+    def read_back(self, seconds: float) -> None:
+        """Have all of them read everything back, or wait so long; `unfinished` says who did not."""
         self._is_final = True
         for client in self.all:
             client.tell({"do": "final", "goals": self.goals})
         deadline = time.monotonic() + seconds
-        living = [client for client in self.all if client.is_alive]
-        return all(client.is_final_done.wait(max(0.0, deadline - time.monotonic())) for client in living)
+        for client in self.all:
+            while client.is_alive and not client.is_final_done.wait(WAIT_SECONDS) and time.monotonic() < deadline:
+                pass
+        working = [each for each in self.all if each.is_alive and not each.is_told_to_end]
+        self.unfinished = [each.work.number for each in working if not each.is_final_done.is_set()]
 
     def stop(self) -> None:
         """End them all. What they have open is of unknown outcome."""
@@ -198,10 +211,17 @@ class Clients:
                 client.open.clear()
 
     @property
-    def dead(self) -> list[int]:
-        """Numbers of those that ended by themselves."""
+    def dead(self) -> list[str]:
+        """Those that ended by themselves, in sentences. Also after `stop`."""
         ended = [each for each in self.all if not each.is_alive and not each.is_told_to_end]
-        return [each.work.number for each in ended if not each.is_final_done.is_set()]
+        lost = [each for each in ended if not each.is_final_done.is_set()]
+        return [each.complaint or f"client {each.work.number} died: see its log" for each in lost]
+
+    @property
+    def idle(self) -> list[str]:
+        """Those of which nothing succeeded: number and library. A stand-in may come too late."""
+        idle = [each.work for each in self.all if not each.has_succeeded and each.work.stand_in_for is None]
+        return [f"{work.number} ({work.library})" for work in idle]
 
     def total(self, outcome: str) -> int:
         """How many operations ended so."""

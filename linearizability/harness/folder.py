@@ -51,6 +51,7 @@ class RunFolder:
             "origin": time.monotonic_ns(),
             "phases": [],
             "topics": [],
+            "check": [],
             "status": "running",
             "verdict": None,
         }

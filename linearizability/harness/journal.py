@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from raftlog.linearizability.harness.libraries.ports import CALL_SECONDS, Polled, TopicPartition
 from raftlog.linearizability.harness.outcomes import CallFailed, Refused
 
-PROCESS_STRIDE = 1000
+PROCESS_STRIDE = 1_000_000
 """Client processes get their numbers in steps of this, and take a new one after each unknown outcome."""
 __all__ = ["CALL_SECONDS", "Journal", "Operation", "by_key", "key_of"]
 

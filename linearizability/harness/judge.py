@@ -21,6 +21,8 @@ from raftlog.linearizability.resources import Allowance
 BUDGET_SECONDS = 300.0
 BUDGET_MEGABYTES = 2000.0
 EXAMPLES = 8
+NANOSECONDS = 1_000_000
+"""Of a millisecond."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,19 @@ STALE_LEADER = frozenset({
     "nonmonotonic-high-watermark", "nonmonotonic-last-stable-offset", "nonmonotonic-list-offsets",
 })  # fmt: skip
 """What a leader shows that was deposed and has not heard of it: Kafka has no leases."""
+WRITTEN_TWICE = frozenset({
+    "duplicate", "int-nonmonotonic-poll", "int-poll-skip", "nonmonotonic-poll", "poll-skip",
+})  # fmt: skip
+"""A producer that tries again may write twice. Who reads a value at its second place seems to go back, or to jump."""
+LOST_BY_ITS_LEADER = frozenset({
+    "lost-write", "unseen", "inconsistent-offsets", "realtime-append", "nonmonotonic-send",
+})  # fmt: skip
+"""What a leader has acknowledged alone may be gone with it, and its offsets given to others."""
+VISIBLE_SECONDS = 10.0
+VISIBLE_SECONDS_WITH_FAULTS = 60.0
+"""Brokers acknowledge a commit when it is decided, and write its markers then; a leader that was deposed and has not
+heard of it shows none. No fault lasts as long as this: what is visible in part later than that stays so.
+"""
 
 
 def allowed(workload: Workload, settings: RunSettings, *, is_read_back: bool) -> list[str]:
@@ -53,34 +68,57 @@ def allowed(workload: Workload, settings: RunSettings, *, is_read_back: bool) ->
     options = settings.options
     names = set(STALE_LEADER) if settings.fault != "none" else set()
     if options.get("idempotence", "true") == "false":
-        # A producer that tries again may write twice, and in another order than it was asked to.
-        names |= {"duplicate", "inconsistent-offsets", "realtime-append", "nonmonotonic-send"}
+        names |= WRITTEN_TWICE
     if options.get("acks", "all") != "all":
-        names |= {"lost-write", "unseen"}
+        names |= LOST_BY_ITS_LEADER
     if not is_read_back:
         names.add("unseen")
     return sorted(names) if workload.model == "kafka" else []
 
 
-def judge(history: Path, workload: Workload, allow: list[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the history of a run is judged by the Kafka analysis."""
+
+    visibility_ms: int
+    allow: tuple[str, ...]
+    forbid: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """As `raftlog check --model kafka` is told."""
+        named = (("--allow", self.allow), ("--forbid", self.forbid))
+        lists = [word for flag, names in named if names for word in (flag, ",".join(names))]
+        return ["--transaction-visibility-ms", str(self.visibility_ms), *lists]
+
+
+def terms_of(workload: Workload, settings: RunSettings, *, is_over: bool, is_read_back: bool) -> Terms:
+    """`is_over`: the history has everything that clients ever sent."""
+    seconds = VISIBLE_SECONDS if settings.fault == "none" else VISIBLE_SECONDS_WITH_FAULTS
+    allow = allowed(workload, settings, is_read_back=is_read_back)
+    return Terms(round(1000 * seconds), tuple(allow), ("unwritten-read",) if is_over else ())
+
+
+def judge(history: Path, workload: Workload, terms: Terms) -> dict[str, Any]:
     """The check of a history, for run.json. Raises HistoryError for one that cannot be read."""
     if workload.model == "kafka":
-        return _judge_kafka(history, allow)
+        return _judge_kafka(history, terms)
     return _judge_model(history, workload.model)
 
 
-def _judge_kafka(history: Path, allow: list[str]) -> dict[str, Any]:
-    budget = Allowance(BUDGET_SECONDS, BUDGET_MEGABYTES).left()
-    # Brokers acknowledge a commit when it is decided, and write its markers then: what is visible in part is no error
-    # by itself, and what stays so is lost or unseen at the end.
-    options = KafkaOptions(transaction_visibility=None, allow=frozenset(allow), budget=budget)
+def _judge_kafka(history: Path, terms: Terms) -> dict[str, Any]:
+    options = KafkaOptions(
+        transaction_visibility=terms.visibility_ms * NANOSECONDS,
+        allow=frozenset(terms.allow),
+        forbid=frozenset(terms.forbid),
+        budget=Allowance(BUDGET_SECONDS, BUDGET_MEGABYTES).left(),
+    )
     report = check_kafka(history, options)
-    words = ["--transaction-visibility-ms", "any", *(["--allow", ",".join(allow)] if allow else [])]
     found = report.to_json()
     return {
         "model": "kafka",
         "file": history.name,
-        "options": words,
+        "options": terms.words,
         "status": found["status"],
         "reason": report.headline.partition(": ")[2],
         "operation_count": found["operation_count"],
@@ -125,8 +163,10 @@ def _anomaly(name: str, definition: str, examples: list[dict[str, Any]]) -> dict
 # -- money -----------------------------------------------------------------------------------------
 
 
-def judge_money(history: Path) -> dict[str, Any]:
-    """Whether each transfer that anybody has read was read with both of its legs, and all amounts are zero together."""
+def judge_money(history: Path, *, is_read_back: bool) -> dict[str, Any]:
+    """Whether each transfer that anybody has read was read with both of its legs, and all amounts are zero together.
+    A leg that nobody has read is no proof where not everything was read.
+    """
     legs: dict[str, dict[int, str]] = {}
     count = 0
     for operation in operations(history):
@@ -136,7 +176,7 @@ def judge_money(history: Path) -> dict[str, Any]:
         for key, value in _polled(operation.get("output")):
             name, _, amount = value.partition(":")
             legs.setdefault(name, {})[int(amount)] = key
-    torn = [_torn(name, *next(iter(found.items()))) for name, found in legs.items() if sum(found) != 0]
+    torn = [_torn(name, *next(iter(found.items()))) for name, found in legs.items() if sum(found) != 0 and is_read_back]
     total = sum(sum(found) for found in legs.values())
     anomalies = []
     if torn:
@@ -175,4 +215,4 @@ def _polled(output: Any) -> Iterator[tuple[str, str]]:
     return ((key, value) for poll in polls for key, records in poll.items() for _, value in records)
 
 
-__all__ = ["HistoryError", "Ruling", "allowed", "judge", "judge_money", "operations"]
+__all__ = ["HistoryError", "Ruling", "Terms", "allowed", "judge", "judge_money", "operations", "terms_of"]

@@ -14,7 +14,7 @@ from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, faults_named
 from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
 from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder
-from raftlog.linearizability.harness.judge import Ruling, allowed, judge, judge_money
+from raftlog.linearizability.harness.judge import Ruling, judge, judge_money, terms_of
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
 from raftlog.linearizability.harness.properties import reached
 from raftlog.linearizability.harness.replicas import judge_replicas
@@ -67,6 +67,8 @@ class Run:
             self.workload = self.workload.renamed(self._suffix)
         with RunFolder(settings) as folder:
             folder.phase("setup")
+            if self.workload.model == "kafka":
+                folder.run["check"] = terms_of(self.workload, settings, is_over=False, is_read_back=False).words
             if system.version is not None:
                 folder.run["versions"][settings.system] = system.version
             self._tell("starting " + (f"{settings.brokers} brokers" if system.broker_ids else settings.system))
@@ -195,9 +197,9 @@ class Run:
         """Judge what there is by now. An error ends the load: what comes after it would only hide it."""
         if self.workload.model != "kafka":
             return
-        allow = allowed(self.workload, self.settings, is_read_back=False)
+        terms = terms_of(self.workload, self.settings, is_over=False, is_read_back=False)
         try:
-            found = judge(folder.history, self.workload, allow)
+            found = judge(folder.history, self.workload, terms)
         except HistoryError:
             return  # a line that is half written
         if found["status"] == "invalid":
@@ -231,10 +233,10 @@ class Run:
         unread = _unread(clients)
         if self.workload.model == "kafka" and unread:
             doubts.append(f"the final reads of {', '.join(unread)} met no end in time: what was not seen is no proof")
-        allow = allowed(self.workload, self.settings, is_read_back=not unread)
-        checks = [judge(folder.history, self.workload, allow)]
+        terms = terms_of(self.workload, self.settings, is_over=True, is_read_back=not unread)
+        checks = [judge(folder.history, self.workload, terms)]
         if self.settings.workload == "bank":
-            checks.append(judge_money(folder.history))
+            checks.append(judge_money(folder.history, is_read_back=not unread))
         if self._replicas is not None:
             checks.append(self._replicas)
         for each in checks:
@@ -243,6 +245,8 @@ class Run:
         bad = [each for each in checks if each["status"] == "invalid"]
         if bad:
             return Ruling("invalid", bad[0]["reason"], doubts, checks)
+        if self._early is not None:
+            doubts.append(f"an error was found while it ran, and is none in the whole history: {self._early.reason}")
         if doubts:
             return Ruling("unknown", doubts[0], doubts, checks)
         return Ruling("valid", checks[0]["reason"] or "every operation is explained", doubts, checks)
@@ -272,8 +276,11 @@ class Run:
         left = clients.values.get("records-left", 0)
         if self.settings.workload == "compacted" and left >= clients.counts["put", "ok"]:
             doubts.append("nothing was compacted")
-        doubts += [f"client {number} died: see its log" for number in clients.dead]
+        doubts += [f"nothing that client {each} did succeeded" for each in clients.idle]
+        doubts += clients.dead
         doubts += [f"the final reads failed: {each}" for each in clients.final_failures]
+        if self.workload.model != "kafka":  # there each client tells what nobody else can
+            doubts += [f"the final reads of client {each} did not end in time" for each in clients.unfinished]
         return doubts
 
 

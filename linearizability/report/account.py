@@ -84,7 +84,7 @@ def kafka_words(run: Run) -> list[str]:
     for check in _of_history(run):
         if check.get("model") == "kafka":
             return [str(word) for word in check.get("options") or ()]
-    return []
+    return [str(word) for word in run.about.get("check") or ()]
 
 
 def account_of(run: Run, options: KafkaOptions | None = None) -> Account:

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from raftlog.linearizability.harness.judge import allowed, judge, judge_money
+import pytest
+
+from raftlog.linearizability.harness.judge import Terms, allowed, judge, judge_money, terms_of
 from raftlog.linearizability.harness.settings import RunSettings
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 
@@ -27,7 +29,7 @@ def history(path: Path, *operations: dict[str, Any]) -> Path:
 
 def test_the_example_is_judged_as_it_was_when_it_ran() -> None:
     recorded = json.loads((EXAMPLE / "run.json").read_text())["verdict"]
-    again = judge(EXAMPLE / "history.jsonl", WORKLOADS["append"], [])
+    again = judge(EXAMPLE / "history.jsonl", WORKLOADS["append"], Terms(0, (), ()))
     assert again["status"] == recorded["status"] == "invalid"
     assert errors(again) == errors(recorded["checks"][0]) and "inconsistent-offsets" in errors(again)
 
@@ -35,24 +37,25 @@ def test_the_example_is_judged_as_it_was_when_it_ran() -> None:
 def test_a_transfer_of_which_one_leg_was_read_is_money_lost(tmp_path: Path) -> None:
     whole = {"accounts-0": [[0, "1.1:-5"]], "accounts-1": [[0, "1.1:5"]]}
     torn = {"accounts-0": [[2, "1.2:-7"]]}
-    good = judge_money(history(tmp_path / "good", {"function": "poll", "output": [["poll", whole]]}))
-    bad = judge_money(
-        history(
-            tmp_path / "bad",
-            {"function": "poll", "output": [["poll", whole]]},
-            {"function": "poll", "output": {"ops": [["poll", torn]]}},
-        )
+    good = judge_money(history(tmp_path / "good", {"function": "poll", "output": [["poll", whole]]}), is_read_back=True)
+    path = history(
+        tmp_path / "bad",
+        {"function": "poll", "output": [["poll", whole]]},
+        {"function": "poll", "output": {"ops": [["poll", torn]]}},
     )
+    bad = judge_money(path, is_read_back=True)
     assert (good["status"], good["measurements"]["balance"]) == ("valid", 0)
     assert (bad["status"], bad["measurements"]["balance"]) == ("invalid", -7) and "1.2" in bad["reason"]
+    assert judge_money(path, is_read_back=False)["status"] == "valid", "the other leg may be where nobody has read"
 
 
 def test_what_was_not_read_back_is_no_proof_of_a_loss(tmp_path: Path) -> None:
     sent = {"function": "send", "input": [["send", "a-0", "1"]], "output": [["send", "a-0", [0, "1"]]]}
     path = history(tmp_path / "history.jsonl", sent, {"function": "poll", "output": [["poll", {}]]})
     append, settings = WORKLOADS["append"], RunSettings("append")
-    assert errors(judge(path, append, allowed(append, settings, is_read_back=True))) == {"unseen"}
-    assert errors(judge(path, append, allowed(append, settings, is_read_back=False))) == set()
+    for is_read_back, found in ((True, {"unseen"}), (False, set())):
+        terms = terms_of(append, settings, is_over=True, is_read_back=is_read_back)
+        assert errors(judge(path, append, terms)) == found
 
 
 def test_a_producer_without_idempotence_may_write_twice_and_one_that_waits_for_the_leader_alone_may_lose() -> None:
@@ -62,3 +65,46 @@ def test_a_producer_without_idempotence_may_write_twice_and_one_that_waits_for_t
     assert "duplicate" in allowed(append, plain, is_read_back=True)
     assert "lost-write" in allowed(append, hasty, is_read_back=True)
     assert allowed(append, RunSettings("append"), is_read_back=True) == []
+
+
+def test_the_polls_of_a_record_that_was_written_twice_are_no_error_without_idempotence(tmp_path: Path) -> None:
+    sends = [{"function": "send", "input": [["send", "a-0", v]], "output": [["send", "a-0", [at, v]]]} for at, v in
+             ((1, "1"), (2, "2"), (4, "3"))]  # fmt: skip
+    poll = {"function": "poll", "output": [["poll", {"a-0": [[0, "1"], [1, "1"], [2, "2"], [3, "1"], [4, "3"]]}]]}
+    path, append = history(tmp_path / "history.jsonl", *sends, poll), WORKLOADS["append"]
+    for options, found in (({}, {"duplicate", "int-nonmonotonic-poll"}), ({"idempotence": "false"}, set[str]())):
+        terms = terms_of(append, RunSettings("append", options=options), is_over=True, is_read_back=True)
+        assert found <= errors(judge(path, append, terms)) and bool(found) == bool(errors(judge(path, append, terms)))
+
+
+def test_an_offset_that_a_leader_gave_away_alone_is_given_again_only_without_acks_of_all(tmp_path: Path) -> None:
+    sent = [{"function": "send", "input": [["send", "a-0", v]], "output": [["send", "a-0", [0, v]]]} for v in "12"]
+    poll = {"function": "poll", "output": [["poll", {"a-0": [[0, "2"]]}]]}
+    path, append = history(tmp_path / "history.jsonl", *sent, poll), WORKLOADS["append"]
+    plain, hasty = {"idempotence": "false"}, {"idempotence": "false", "acks": "1"}
+    for options, is_bad in ((plain, True), (hasty, False)):
+        terms = terms_of(append, RunSettings("append", options=options), is_over=True, is_read_back=True)
+        assert ("inconsistent-offsets" in errors(judge(path, append, terms))) is is_bad
+
+
+def test_a_value_that_no_client_sent_is_an_error_once_all_that_was_sent_is_known(tmp_path: Path) -> None:
+    poll = {"function": "poll", "output": [["poll", {"a-0": [[0, "1"]]}]]}
+    path, append = history(tmp_path / "history.jsonl", poll), WORKLOADS["append"]
+    for is_over, found in ((True, {"unwritten-read"}), (False, set())):
+        terms = terms_of(append, RunSettings("append"), is_over=is_over, is_read_back=True)
+        assert errors(judge(path, append, terms)) == found
+
+
+@pytest.mark.parametrize(("fault", "seconds", "is_bad"), [("none", 9, False), ("none", 11, True), ("kill", 11, False),
+                                                          ("kill", 61, True)])  # fmt: skip
+def test_a_transaction_that_stays_visible_in_part_is_torn(
+    tmp_path: Path, fault: str, seconds: int, is_bad: bool
+) -> None:
+    sends = [["send", "a-0", [0, "1"]], ["send", "a-1", [0, "2"]]]
+    transaction = {"function": "txn", "input": [["send", "a-0", "1"], ["send", "a-1", "2"]], "output": sends}
+    later = {"call": seconds * 10**9, "return": seconds * 10**9 + 1}
+    torn = {"function": "poll", "output": [["poll", {"a-0": [[0, "1"]]}, {"a-0": 2, "a-1": 0}]], **later}
+    whole = {"function": "poll", "output": [["poll", {"a-0": [[0, "1"]], "a-1": [[0, "2"]]}]], **later}
+    path = history(tmp_path / "history.jsonl", transaction, torn, {**whole, "process": 2})
+    terms = terms_of(WORKLOADS["bank"], RunSettings("bank", fault), is_over=True, is_read_back=True)
+    assert ("torn-transaction" in errors(judge(path, WORKLOADS["bank"], terms))) is is_bad

@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.cli.main import main
 from raftlog.linearizability.checker.verdict import Status
-from raftlog.linearizability.report import Account, RunError, account_of, read_run, render_text
+from raftlog.linearizability.report import Account, RunError, account_of, kafka_words, read_run, render_text
 from raftlog.linearizability.report.summary import summary_of
 from tests.linearizability.report import samples
 
@@ -99,6 +99,11 @@ def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
     assert len(account.run.history) == whole - 1
     assert [fault.end is None for fault in account.run.faults] == [False, True]
     assert "the run ended before its effect was known" in render_text([account])
+
+
+def test_a_run_that_was_cut_off_is_judged_as_it_would_have_been(clean: Path) -> None:
+    change(clean, verdict=None, check=["--transaction-visibility-ms", "60000"])
+    assert kafka_words(read_run(clean)) == ["--transaction-visibility-ms", "60000"]
 
 
 def test_a_run_in_which_nothing_happened_is_unknown(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Client processes as the runner sees them: one that dies, that says nonsense, or that does not come to its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.linearizability.harness import clients as module
+from raftlog.linearizability.harness.clients import Clients
+from raftlog.linearizability.harness.session import Assignment
+from raftlog.testing.waiting import wait_until
+
+
+def clients_that(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> tuple[Clients, list[dict[str, Any]]]:
+    """One client, which does this after it has heard what it is for; and the history."""
+    words = [sys.executable, "-c", "import os, sys, time\nsys.stdin.readline()\n" + code]
+    monkeypatch.setattr(module, "python", lambda mutant: words)
+    history: list[dict[str, Any]] = []
+    clients = Clients(folder, history.append)
+    clients.start(Assignment(7, 1, "append", "raftlog", "", 1, 1.0, {"append": 1}))
+    return clients, history
+
+
+def test_a_client_that_died_is_told_also_when_the_others_were_told_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clients, _ = clients_that(monkeypatch, tmp_path, "sys.exit(1)")
+    wait_until(lambda: not clients.all[0].is_alive, 30.0, lambda: "it has ended")
+    clients.stop()
+    assert clients.dead == ["client 7 died: see its log"]
+    assert clients.idle == ["7 (raftlog)"]
+
+
+def test_a_client_that_is_told_to_end_did_not_die(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clients, _ = clients_that(monkeypatch, tmp_path, "sys.stdin.readline()")
+    clients.stop()
+    assert clients.dead == []
+
+
+def test_what_is_not_understood_is_told_and_ends_the_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = "print('a warning', flush=True)\ntime.sleep(600)"
+    clients, _ = clients_that(monkeypatch, tmp_path, code)
+    wait_until(lambda: not clients.all[0].is_alive, 30.0, lambda: "it has ended")
+    clients.stop()
+    assert len(clients.dead) == 1
+    assert "'a warning\\n'" in clients.dead[0]
+
+
+def test_a_client_that_is_killed_in_the_middle_of_a_line_is_understood(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call = '{"e": "invoke", "id": 1, "process": 7000000, "function": "send", "time": 5}'
+    code = f"print('{call}')\nprint('{{\"e\": \"ok\", ', end='', flush=True)\ntime.sleep(600)"
+    clients, history = clients_that(monkeypatch, tmp_path, code)
+    wait_until(lambda: bool(clients.all[0].open), 30.0, lambda: "it has called")
+    clients.stop()
+    assert clients.dead == []
+    assert [each["outcome"] for each in history] == ["info"]
+
+
+def test_final_reads_that_do_not_end_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clients, _ = clients_that(monkeypatch, tmp_path, "time.sleep(600)")
+    clients.read_back(0.0)
+    clients.stop()
+    assert (clients.unfinished, clients.dead) == ([7], [])
