@@ -24,8 +24,9 @@ def run_of(folder: Path) -> dict[str, Any] | None:
 
 
 def runs_in(folder: Path) -> list[dict[str, Any]]:
-    """All runs in the folders of this one that are done."""
-    return [run for file in folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
+    """All runs in the folders of this one that are done, without those that another one came after."""
+    newest = [file.parent for file in folder.glob(f"*/{RUN}") if EARLIER not in file.parent.name]
+    return [run for each in newest if (run := run_of(each)) is not None]
 
 
 def verify(folder: Path, arguments: Sequence[str], under: Sequence[str] = ()) -> str:

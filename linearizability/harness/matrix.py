@@ -74,6 +74,7 @@ class Matrix:
         self._seconds = 60 * minutes
         self._under = under
         self._lock = threading.Lock()
+        self._without_verdict: list[str] = []
 
     def do(self, cell: Cell) -> None:
         """Run a cell, unless it has a run that is long enough. One that was cut off begins again."""
@@ -84,7 +85,18 @@ class Matrix:
         words = ["--workload", cell.workload, "--fault", cell.fault, "--brokers", str(cell.brokers)]
         words += ["--time", f"{self._seconds:g}", "--system", cell.system]
         tell(f"{cell.system}, {cell.brokers} brokers: {verify(folder, words, self._under)}")
+        if run_of(folder) is None:
+            self._without_verdict.append(f"no verdict: {folder.name}")
         self.write()
+
+    def wrong(self) -> list[str]:
+        """Runs that have no verdict, and those of this folder in which an error was found that nobody put there."""
+        found = [
+            f"invalid: {run['workload']} with {run['fault']}, {run['brokers']} brokers"
+            for run in runs_in(self._folder)
+            if run["verdict"]["status"] == "invalid" and not run.get("mutant") and run["fault"] != LOSES_RECORDS
+        ]
+        return [*self._without_verdict, *found]
 
     def missing(self) -> list[str]:
         """What all runs of the folder together leave out: faults that must be noticed, properties that must be reached.
@@ -151,10 +163,10 @@ def main() -> int:
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             return 130
-    missing = matrix.missing() if options.system == "raftlog" else []
-    for text in missing:
+    wrong = matrix.wrong() + (matrix.missing() if options.system == "raftlog" else [])
+    for text in wrong:
         tell(text)
-    return 1 if missing else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

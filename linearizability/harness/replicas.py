@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raftlog.client.core.errors import KafkaError
+from raftlog.client.offsets import LATEST
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.testing.waiting import NotInTime, wait_until
-from raftlog.wire.batch import iterate_batches
+from raftlog.wire.batch import check_crc, iterate_batches
 from raftlog.wire.records import CorruptRecord
 
 IN_SYNC_SECONDS_MAX = 60.0
@@ -21,23 +24,35 @@ class Batch(NamedTuple):
     base_offset: int
     epoch: int
     checksum: int
+    last_offset: int
 
 
 def read_log(folder: Path) -> Iterator[Batch]:
-    """The batches of a partition's segments, up to one that is not whole."""
-    for segment in sorted(folder.glob("*.log")):
-        try:
-            for _, header in iterate_batches(segment.read_bytes()):
-                yield Batch(header.base_offset, header.partition_leader_epoch, header.crc)
-        except CorruptRecord:
-            return
+    """The batches of a partition's segments, up to one that is not whole or not what its checksum says."""
+    try:
+        yield from chain.from_iterable(_batches(file.read_bytes()) for file in sorted(folder.glob("*.log")))
+    except CorruptRecord:
+        return
+
+
+def _batches(data: bytes) -> Iterator[Batch]:
+    """Raises CorruptRecord."""
+    for position, header in iterate_batches(data):
+        if not check_crc(data, position, header.size):
+            raise CorruptRecord("a checksum is wrong")
+        yield Batch(header.base_offset, header.partition_leader_epoch, header.crc, header.last_offset)
+
+
+def begins_at(folder: Path) -> int:
+    """Where a partition's oldest segment begins."""
+    return min((int(segment.stem) for segment in folder.glob("*.log")), default=0)
 
 
 def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool) -> dict[str, Any]:
     """The check, for run.json: all replicas come into sync, and if `compares`, hold the same.
 
     Nobody writes any more but coordinators that end what was left open, so that logs are compared as far as the
-    shortest goes.
+    shortest goes, which must be as far as the high watermark.
     """
     late = _out_of_sync(system, topics)
     different = _differences(system, topics) if compares else []
@@ -46,7 +61,7 @@ def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool)
         words = "After all faults were healed a replica never came into sync again."
         anomalies.append(_anomaly("replica-not-in-sync", words, late))
     if different:
-        anomalies.append(_anomaly("replicas-differ", "Two replicas in sync hold different batches.", different))
+        anomalies.append(_anomaly("replicas-differ", "Replicas in sync hold different batches, or not all.", different))
     return {
         "model": "replicas",
         "file": "history.jsonl",
@@ -81,12 +96,34 @@ def _out_of_sync(system: System, topics: Mapping[str, int]) -> list[str]:
 def _differences(system: System, topics: Mapping[str, int]) -> list[str]:
     found: list[str] = []
     for topic, count in topics.items():
+        committed = _high_watermarks(system, topic, count)  # asked for first: from here on it can only be more
         for index, partition in system.partitions(topic).items():
             name = f"{topic}-{index}"
-            logs = {each: list(read_log(system.data_directory(each) / name)) for each in partition["isr"]}
+            folders = {each: system.data_directory(each) / name for each in partition["isr"]}
+            logs = {each: list(read_log(folder)) for each, folder in folders.items()}
+            if index < count:
+                starts = {each: begins_at(folder) for each, folder in folders.items()}
+                found += _too_short(name, logs, starts, committed.get((topic, index), 0))
             if index < count and len(logs) > 1:
                 found += _different(name, logs)
     return found
+
+
+def _high_watermarks(system: System, topic: str, count: int) -> dict[tuple[str, int], int]:
+    """None where nobody answers."""
+    try:
+        return system.admin.offsets_at([(topic, index) for index in range(count)], LATEST, read_committed=False)
+    except KafkaError:
+        return {}
+
+
+def _too_short(
+    name: str, logs: Mapping[int, list[Batch]], starts: Mapping[int, int], high_watermark: int
+) -> Iterator[str]:
+    for broker, log in logs.items():
+        end = log[-1].last_offset + 1 if log else starts[broker]
+        if end < high_watermark:
+            yield f"{name} on broker {broker} ends at {end}, below the high watermark {high_watermark}"
 
 
 def _different(name: str, logs: Mapping[int, list[Batch]]) -> Iterator[str]:

@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from raftlog.linearizability.harness import mutants as trials
-from raftlog.linearizability.harness.matrix import CANARY, Matrix
+from raftlog.linearizability.harness.matrix import CANARY, Cell, Matrix
 from raftlog.linearizability.harness.mutated import python
 from raftlog.linearizability.harness.mutation_report import MARKS, RESULTS, Found, cause, found, table, write
 from raftlog.linearizability.harness.properties import ELECTED, OPEN, PROPERTIES, SHRANK, never_reached, reached
-from raftlog.linearizability.harness.replicas import Batch, read_log
 from raftlog.linearizability.simulator.catalogue import mutants
-from raftlog.wire.batch import encode_batch, parse_header
-from raftlog.wire.records import Record
 
 
 def _run(folder: Path, status: str, *, mutant: str = "", reached: dict[str, int] | None = None) -> None:
@@ -44,6 +41,27 @@ def test_a_campaign_whose_canary_lives_or_that_came_to_too_little_says_so(tmp_pa
     _run(tmp_path / "canary-again", "invalid", mutant=CANARY)
     (tmp_path / f"canary-{CANARY}" / "run.json").unlink()
     assert matrix.missing() == [f"never: {ELECTED}"]
+
+
+def test_a_canary_that_died_in_an_earlier_campaign_is_none_that_dies_in_this_one(tmp_path: Path) -> None:
+    matrix = Matrix(tmp_path, tmp_path / "none.md", 1.0, [])
+    _run(tmp_path / f"canary-{CANARY}.earlier-1", "invalid", mutant=CANARY)
+    _run(tmp_path / f"canary-{CANARY}", "unknown", mutant=CANARY, reached=dict.fromkeys(PROPERTIES, 1))
+    assert matrix.missing() == ["no canary died"]
+
+
+def test_a_campaign_fails_that_found_an_error_or_has_a_run_without_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = Matrix(tmp_path, tmp_path / "none.md", 1.0, [])
+    _run(tmp_path / f"canary-{CANARY}", "invalid", mutant=CANARY)
+    _run(tmp_path / "append-pause-3", "valid")
+    assert matrix.wrong() == []
+    _run(tmp_path / "append-kill-3", "invalid")
+    assert matrix.wrong() == ["invalid: append with kill, 3 brokers"]
+    monkeypatch.setattr("raftlog.linearizability.harness.matrix.verify", lambda *told: "no verdict")
+    matrix.do(Cell("bank", "kill", 3))
+    assert matrix.wrong()[0] == "no verdict: bank-kill-3"
 
 
 def test_what_a_run_came_to_is_read_from_its_folder(tmp_path: Path) -> None:
@@ -116,16 +134,3 @@ def test_a_process_that_is_started_with_a_mutant_has_it() -> None:
     )
     assert subprocess.run([sys.executable, "-c", patched], check=False).returncode == 1
     assert python("") == [sys.executable]
-
-
-@pytest.mark.parametrize("torn", [0, 5])
-def test_batches_are_read_up_to_one_that_is_torn(tmp_path: Path, torn: int) -> None:
-    batches = [
-        encode_batch([Record(offset, 0, None, b"%d" % offset)], base_offset=offset, partition_leader_epoch=3)
-        for offset in (0, 4)
-    ]
-    data = b"".join(batches)
-    (tmp_path / "0.log").write_bytes(data[: len(data) - torn])
-    first, second = (parse_header(batch).crc for batch in batches)
-    assert first != second
-    assert list(read_log(tmp_path)) == [Batch(0, 3, first), Batch(4, 3, second)][: 1 if torn else 2]
