@@ -26,6 +26,7 @@ from raftlog.linearizability.checker.model import (
     Traits,
     looks_at,
 )
+from raftlog.linearizability.checker.values import freeze
 
 _function = itemgetter(0)
 _APPENDED = (str, list, tuple)
@@ -39,7 +40,7 @@ class KeyValue(Model[Any]):
     functions = frozenset({"get", "put", "append", "delete"})
 
     def __init__(self, absent: Any = None) -> None:
-        self.absent = absent
+        self.absent = freeze(absent)
 
     def initial_state(self) -> Any:
         return self.absent

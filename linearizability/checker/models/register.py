@@ -24,6 +24,7 @@ from raftlog.linearizability.checker.model import (
     Traits,
     looks_at,
 )
+from raftlog.linearizability.checker.values import freeze
 
 _WRITE = TOTAL | CONSTANT
 _SEQUENCES = (list, tuple)
@@ -37,7 +38,7 @@ class Register(Model[Any]):
     functions = frozenset({"read", "write"})
 
     def __init__(self, initial: Any = None) -> None:
-        self.initial = initial
+        self.initial = freeze(initial)
 
     def initial_state(self) -> Any:
         return self.initial

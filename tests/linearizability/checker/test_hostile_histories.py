@@ -265,3 +265,18 @@ def test_an_operation_that_is_none_of_a_logs_is_told_whatever_the_verdict_would_
     kept = [operation for operation in operations if operation.line is None]
     verdict = check(History.of(kept), MODELS["log"](), budget=budget)
     assert isinstance(verdict, {"valid": Valid, "unknown": Unknown}.get(situation, Invalid | Valid))
+
+
+@pytest.mark.parametrize("value", [[1], {"a": [1]}, [[]]])
+def test_what_an_object_begins_with_may_be_a_list_or_an_object(value: Any) -> None:
+    def history(*told: tuple[str, Any, Any]) -> History:
+        return History.of(Operation(1, *one, None, 2 * at, 2 * at + 1, OK) for at, one in enumerate(told))
+
+    twice = [("write", 2, None), ("write", 2, None), ("read", None, 2)]  # not unique: a search judges it
+    for model in (Register(value), CasRegister(value)):
+        assert isinstance(check(history(("read", None, value), *twice), model), Valid)
+        assert isinstance(check(history(("read", None, [2]), *twice), model), Invalid)
+    assert isinstance(check(history(("cas", [value, 2], True), ("read", None, 2)), CasRegister(value)), Valid)
+    assert isinstance(
+        check(history(("get", None, value), ("put", 1, None), ("delete", None, None)), KeyValue(value)), Valid
+    )
