@@ -53,12 +53,48 @@ def _about(file: Path) -> dict[str, Any]:
     if not file.exists():
         raise RunError(f"{file.parent} is no run of raftlog verify: there is no run.json in it")
     try:
-        about = json.loads(file.read_text(encoding="utf-8"))
+        about = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
     except ValueError as error:
         raise RunError(f"{file}: {error}") from None
     if not isinstance(about, dict):
         raise RunError(f"{file}: not a JSON object")
+    _look_at(about, _ABOUT, str(file))
     return about
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_ANOMALY = {"name": str, "definition": str, "severity": str, "judgement": str, "count": int}
+_EXAMPLE: dict[str, Any] = {"operations": [{}], "details": {}}
+_CHECK = {"model": str, "file": str, "options": [str], "anomalies": [{**_ANOMALY, "examples": [_EXAMPLE]}]}
+_ABOUT: dict[str, Any] = {
+    "phases": [{"begin": int, "end": int}],
+    "check": [str],
+    "libraries": [str],
+    "verdict": {"doubts": [str], "checks": [_CHECK]},
+}
+"""What is looked into, by its names; whatever is missing or null may be so. The rest is only shown."""
+_KINDS = {int: "an integer", str: "a text", dict: "an object", list: "a list"}
+
+
+def _look_at(value: Any, form: Any, where: str) -> None:
+    """Raises RunError for what is not of this form: a type, an object of forms, or a list of one form."""
+    kind = form if isinstance(form, type) else type(form)
+    found = type(value)
+    if value is None:
+        return
+    if found is not kind:
+        raise RunError(f"{where} is not {_KINDS[kind]}")
+    if isinstance(form, dict):
+        for name, inner in form.items():
+            _look_at(value.get(name), inner, f"{where}: {name}")
+    elif isinstance(form, list):
+        if None in value:
+            raise RunError(f"{where} has a null in it")
+        for place, each in enumerate(value):
+            _look_at(each, form[0], f"{where}[{place}]")
 
 
 def _lines(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -70,7 +106,7 @@ def _lines(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=_no_number)
         except ValueError as error:
             if not line.endswith("\n"):
                 return  # cut off
@@ -98,7 +134,7 @@ def _faults(file: Path) -> list[Fault]:
     faults: list[Fault] = []
     for line, where in _lines(file):
         time = _number(line, "time", where)
-        event, number = line.get("type"), line.get("number")
+        event, number = line.get("type"), _number(line, "number", where)
         if event == "begin":
             begun[number] = {**line, "time": time}
         elif event == "end":
@@ -134,7 +170,7 @@ def _sample(line: Mapping[str, Any], where: str) -> Sample:
         raise RunError(f"{where}: partitions, quorum, groups and brokers are objects")
     return Sample(
         _number(line, "time", where),
-        {str(name): _partition(told) for name, told in partitions.items() if isinstance(told, Mapping)},
+        {str(name): _partition(told, where) for name, told in partitions.items() if isinstance(told, Mapping)},
         _optional(quorum, "term"),
         _optional(quorum, "leader"),
         {str(broker): str(state) for broker, state in brokers.items()},
@@ -142,8 +178,9 @@ def _sample(line: Mapping[str, Any], where: str) -> Sample:
     )
 
 
-def _partition(told: Mapping[str, Any]) -> PartitionSample:
+def _partition(told: Mapping[str, Any], where: str) -> PartitionSample:
     isr = told.get("isr")
+    _look_at(isr, [int], f"{where}: isr")
     return PartitionSample(
         _optional(told, "leader"),
         _optional(told, "epoch"),

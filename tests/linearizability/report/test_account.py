@@ -175,6 +175,14 @@ def test_lines_of_kafka_and_json_logs_are_put_on_the_clock_of_the_history(clean:
         ),
         ("samples.jsonl", '{"time": "noon"}\n', "samples.jsonl:1: time is no integer"),
         ("samples.jsonl", "{]\n", "samples.jsonl:1:"),
+        ("samples.jsonl", '{"time": 5, "partitions": {"a-0": {"isr": [1, "x"]}}}\n', "1: isr[1] is not an integer"),
+        ("samples.jsonl", '{"time": 5, "partitions": {"a-0": {"isr": [NaN]}}}\n', "NaN is not JSON"),
+        ("faults.jsonl", '{"type": "begin", "number": [1], "time": 5}\n', ":1: number is no integer"),
+        ("run.json", '{"verdict": []}', "run.json: verdict is not an object"),
+        ("run.json", '{"verdict": {"checks": [{"anomalies": [5]}]}}', "checks[0]: anomalies[0] is not an object"),
+        ("run.json", '{"verdict": {"doubts": true}}', "run.json: verdict: doubts is not a list"),
+        ("run.json", '{"phases": [{"begin": 1, "end": "later"}]}', "phases[0]: end is not an integer"),
+        ("run.json", '{"phases": [null]}', "phases has a null in it"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_named_with_its_line(clean: Path, file: str, content: str, reason: str) -> None:
