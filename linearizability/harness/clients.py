@@ -35,6 +35,7 @@ class ClientProcess:
         self.has_succeeded = False
         self.is_told_to_end = False
         self.complaint = ""
+        self.notes: Counter[str] = Counter()
         self.open: dict[int, dict[str, Any]] = {}
         self._hear = hear
         with open(log, "ab") as errors:
@@ -102,7 +103,6 @@ class Clients:
         self._lock = threading.Lock()
         self.all: list[ClientProcess] = []
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.notes: Counter[str] = Counter()
         self.versions: dict[str, str] = {}
         self.final_read: list[dict[str, int]] = []
         self.final_ends: dict[str, int] = {}
@@ -153,16 +153,16 @@ class Clients:
         self._write(whole)
 
     def _learn(self, output: Any) -> None:
-        """The highest offset of each key that somebody was told, or has read, before the final reads."""
+        """The highest offset of each key that somebody was told, or had read before the final reads."""
         steps = output.get("ops", ()) if isinstance(output, dict) else output
-        if self._is_final or not isinstance(steps, list):
+        if not isinstance(steps, list):
             return
         for step in steps:
             if not isinstance(step, list) or len(step) < 2:
                 continue
             if step[0] == "send" and isinstance(step[2], list) and step[2][0] is not None:
                 self.goals[step[1]] = max(self.goals.get(step[1], -1), step[2][0])
-            elif step[0] == "poll":
+            elif step[0] == "poll" and not self._is_final:
                 for key, records in step[1].items():
                     self.goals[key] = max([self.goals.get(key, -1), *(offset for offset, _ in records)])
 
@@ -182,7 +182,7 @@ class Clients:
             case "records-left" | "final-ends-missing":
                 self.values[name] = value
             case _:
-                self.notes[name] += value
+                client.notes[name] += value
 
     # -- phases ------------------------------------------------------------------------------------
 

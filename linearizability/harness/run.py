@@ -230,13 +230,13 @@ class Run:
 
     def _rule(self, folder: RunFolder, clients: Clients, done: Done, complaints: list[str]) -> Ruling:
         doubts = [*complaints, *self.doubts_of_faults(done), *self._doubts_of_clients(clients)]
-        unread = _unread(clients)
-        if self.workload.model == "kafka" and unread:
-            doubts.append(f"the final reads of {', '.join(unread)} met no end in time: what was not seen is no proof")
-        terms = terms_of(self.workload, self.settings, is_over=True, is_read_back=not unread)
+        left = unread(clients)
+        if self.workload.model == "kafka" and left:
+            doubts.append(f"the final reads of {', '.join(left)} met no end in time: what was not seen is no proof")
+        terms = terms_of(self.workload, self.settings, is_over=True, is_read_back=not left)
         checks = [judge(folder.history, self.workload, terms)]
         if self.settings.workload == "bank":
-            checks.append(judge_money(folder.history, is_read_back=not unread))
+            checks.append(judge_money(folder.history, is_read_back=not left))
         if self._replicas is not None:
             checks.append(self._replicas)
         for each in checks:
@@ -284,7 +284,7 @@ class Run:
         return doubts
 
 
-def _unread(clients: Clients) -> list[str]:
+def unread(clients: Clients) -> list[str]:
     """Keys of which no final read reached the highest offset that is known, nor the end of the log."""
     found = []
     for key, goal in sorted(clients.goals.items()):
@@ -297,6 +297,3 @@ def _unread(clients: Clients) -> list[str]:
 def verify(settings: RunSettings, tell: Tell) -> Ruling:
     """One run from its settings to its verdict."""
     return Run(settings, tell).verify()
-
-
-

@@ -157,21 +157,21 @@ def zombie_writer(plan: Plan) -> None:
     if not living:
         raise RuntimeError("no client lives")
     zombie = plan.random.choice(living)
-    fenced = plan.clients.notes["fenced"]
+    fenced = zombie.notes["fenced"]
     zombie.pause()
     number = len(plan.clients.all)
     work = zombie.work.to_json() | {"number": number, "stand_in_for": zombie.work.number}
     stand_in = plan.clients.start(type(zombie.work)(**work))
 
     def evidence() -> dict[str, float]:
-        return counted(plan.clients.notes["fenced"] - fenced)
+        return counted(zombie.notes["fenced"] - fenced)
 
     words = f"client {zombie.work.number}, taken over by {number}"
     effect = plan.put(Effect("zombie-writer", words, zombie.resume, evidence))
     # What has succeeded with a transactional id has fenced off who had it before.
     plan.wait_for(lambda: stand_in.has_succeeded, STEP_SECONDS_MAX)
     zombie.resume()
-    plan.wait_for(lambda: plan.clients.notes["fenced"] > fenced, ZOMBIE_SECONDS)
+    plan.wait_for(lambda: zombie.notes["fenced"] > fenced, ZOMBIE_SECONDS)
     plan.end(effect)
     stand_in.tell({"do": "stop"})
 

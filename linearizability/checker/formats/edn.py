@@ -79,6 +79,8 @@ def _value(text: str, place: int, depth: int) -> tuple[Any, int]:
     if depth >= MAX_DEPTH:
         raise EdnError(f"nested deeper than {MAX_DEPTH}")
     if kind == "tag":
+        if token[0] in "_#":
+            raise EdnError(f"#{token} at column {match.start(kind)} is nothing that can be read")
         return _value(text, place, depth + 1)
     return _collection(text, place, token, depth + 1)
 

@@ -153,12 +153,16 @@ class KafkaSystem(System):
     def stop(self, logs: Path) -> list[str]:
         """See System."""
         self.close_admin()
+        codes = {broker: process.poll() for broker, process in self._processes.items()}
+        wrong = [
+            f"broker {broker} has ended, with exit code {code}" for broker, code in codes.items() if code is not None
+        ]
         self._end()
         for broker in self.broker_ids:
             if self._log(broker).exists():
                 shutil.copy(self._log(broker), logs / f"broker-{broker}.log")
         self._data.__exit__(None, None, None)
-        return []
+        return wrong
 
     def _end(self) -> None:
         for process in self._processes.values():

@@ -109,7 +109,8 @@ class TopicSession(Session):
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.work.bootstrap, "log_level": 0})
+            name = f"verify-{self.work.number}-admin"  # by which faults know whose requests these are
+            self._admin = AdminClient({"bootstrap.servers": self.work.bootstrap, "client.id": name, "log_level": 0})
         return self._admin
 
     @staticmethod

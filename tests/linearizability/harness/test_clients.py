@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from raftlog.linearizability.harness import clients as module
 from raftlog.linearizability.harness.clients import Clients
+from raftlog.linearizability.harness.run import unread
 from raftlog.linearizability.harness.session import Assignment
 from raftlog.testing.waiting import wait_until
 
@@ -66,3 +68,28 @@ def test_final_reads_that_do_not_end_are_told(monkeypatch: pytest.MonkeyPatch, t
     clients.read_back(0.0)
     clients.stop()
     assert (clients.unfinished, clients.dead) == ([7], [])
+
+
+def test_what_is_acknowledged_while_others_read_back_must_be_read_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call = {"e": "invoke", "id": 1, "process": 7, "function": "send", "time": 5, "input": [["send", "a-0", "v"]]}
+    answer = {"e": "ok", "id": 1, "time": 9, "output": [["send", "a-0", [4, "v"]]]}
+    notes = [{"e": "note", "name": name, "value": value} for name, value in (("final-read", {}), ("final-done", 1))]
+    said = [f"print({json.dumps(line)!r}, flush=True)" for line in (call, answer, *notes)]
+    code = "\n".join([said[0], "sys.stdin.readline()", *said[1:], "time.sleep(600)"])
+    clients, _ = clients_that(monkeypatch, tmp_path, code)
+    clients.read_back(30.0)
+    clients.stop()
+    assert (clients.goals, clients.unfinished) == ({"a-0": 4}, [])
+    assert unread(clients) == ["a-0"]
+
+
+def test_who_was_fenced_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    note = json.dumps({"e": "note", "name": "fenced", "value": 1})
+    clients, _ = clients_that(monkeypatch, tmp_path, f"print({note!r}, flush=True)")
+    monkeypatch.setattr(module, "python", lambda mutant: [sys.executable, "-c", ""])
+    other = clients.start(Assignment(8, 1, "append", "raftlog", "", 1, 1.0, {"append": 1}))
+    wait_until(lambda: not any(each.is_alive for each in clients.all), 30.0, lambda: "they have ended")
+    clients.stop()
+    assert (clients.all[0].notes["fenced"], other.notes["fenced"]) == (1, 0)

@@ -129,3 +129,10 @@ def test_brokers_that_never_agree_leave_the_verdict_open(monkeypatch: pytest.Mon
     session = Topics(0.0, a=[{"t1"}], b=[{"t1", "t2"}])
     with pytest.raises(Uncertain, match="do not agree"):
         session.final({})
+
+
+def test_the_requests_for_topics_bear_the_name_by_which_faults_know_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", made.append)
+    Topics(1.0, a=[set()])._connected()
+    assert made[0]["client.id"] == "verify-1-admin"

@@ -76,6 +76,8 @@ def test_a_porcupine_file_has_one_map_a_line() -> None:
         ("{:process 1, :type :invoke, :f :read, :value " + "[" * 200, "h:2: nested deeper"),
         ("42", "h:2: a line must hold a map"),
         ("#a " * 5000 + "1", "h:2: nested deeper"),
+        ("{:process 1, :type :invoke, :f :read, :value ##NaN}", "##NaN at column 46 is nothing that can be read"),
+        ("{:process 1, :type :invoke, :f :read, #_ :value :value 1}", "#_ at column 39 is nothing that can be read"),
         ("{:process 1, :type {:a 1}, :f :read}", "h:2: :type is {'a': 1}"),
         ("{:type :invoke, :f :read}", "h:2: :process is missing"),
         ("{:process 1, :type :invoke, :f :read, :time 9999999999999999999}", "h:2: :time is no integer of 64 bits"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -80,3 +81,13 @@ def test_a_broker_of_kafka_that_hears_no_word_or_obeys_none_is_stopped_all_the_s
         finally:
             process.kill()
         assert process.returncode == (-signal.SIGTERM if stands_still else -signal.SIGKILL)
+
+
+def test_a_broker_of_kafka_that_ended_by_itself_is_told(tmp_path: Path) -> None:
+    system = KafkaSystem.__new__(KafkaSystem)
+    system.broker_ids, system._home, system._client = (1, 2), tmp_path, None
+    system._data = contextlib.nullcontext(tmp_path)  # type: ignore[assignment]
+    codes = {1: "import signal; signal.pause()", 2: "raise SystemExit(9)"}
+    system._processes = {broker: subprocess.Popen([sys.executable, "-c", code]) for broker, code in codes.items()}
+    system._processes[2].wait()
+    assert system.stop(tmp_path) == ["broker 2 has ended, with exit code 9"]
