@@ -130,7 +130,7 @@ _ALL: tuple[Workload, ...] = (
         "members of groups, under both protocols, static, and by assignment, that commit what they read",
         GroupSession,
         {"grouped": 6},
-        ("send", "poll", "subscribe", "commit", "committed"),
+        ("send", "poll", "commit", "committed"),
         groups=("verify-classic", "verify-consumer", "verify-static", "verify-assign"),
         broker_settings=QUICK_MEMBERS,
         options={"kind": ("each", *KINDS), "leave": tuple(LEAVE_PROBABILITIES)},

@@ -15,15 +15,24 @@ from raftlog.linearizability.harness.libraries.ports import (
     TopicPartition,
 )
 from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain
+from raftlog.linearizability.harness.session import Assignment
 from raftlog.linearizability.harness.workloads.sessions import POLL_SECONDS, LogSession
 from raftlog.linearizability.harness.workloads.transactional import TransactionSession
 
 COMMIT_PROBABILITY = 0.3
 LOOK_PROBABILITY = 0.1
 LEAVE_PROBABILITIES = {"seldom": 0.01, "often": 0.05}
+MEMBERS_MIN = 2
+"""Of a group: a lone member loses nothing to another."""
 MOVERS = "verify-move"
 KINDS = ("classic", "consumer", "static", "assign")
 """Groups under both protocols, one of static members, and one whose members assign partitions to themselves."""
+
+
+def kind_of(work: Assignment) -> str:
+    """Of a member's group, by the seed: as many kinds as leave two members or more to each."""
+    groups = max(1, work.clients // 2 // MEMBERS_MIN)
+    return KINDS[(work.seed + work.number // 2 % groups) % len(KINDS)]
 
 
 class GroupSession(LogSession):
@@ -34,7 +43,7 @@ class GroupSession(LogSession):
         self._is_member = self.work.number % 2 == 1
         kind = self.option("kind", "each")
         if kind == "each":
-            kind = KINDS[self.work.number // 2 % len(KINDS)]
+            kind = kind_of(self.work)
         if kind == "consumer" and not self.connections.library.has_consumer_protocol:
             kind = "classic"
         self.kind = kind

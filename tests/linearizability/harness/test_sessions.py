@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from raftlog.linearizability.harness.libraries.ports import (
 from raftlog.linearizability.harness.outcomes import CallFailed, Uncertain
 from raftlog.linearizability.harness.session import Assignment, Connections
 from raftlog.linearizability.harness.workloads import objects
-from raftlog.linearizability.harness.workloads.grouped import GroupSession
+from raftlog.linearizability.harness.workloads.grouped import KINDS, GroupSession, kind_of
 from raftlog.linearizability.harness.workloads.objects import TopicSession
 
 
@@ -63,6 +64,17 @@ def member_of_a_group(*polled: Polled) -> tuple[GroupSession, io.StringIO]:
 
 def lines(said: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("clients", [4, 6, 10, 16, 18])
+def test_each_group_has_two_members_or_more_and_seeds_take_turns_with_the_kinds(clients: int) -> None:
+    seen: set[str] = set()
+    for seed in range(4):
+        works = [Assignment(number, clients, "groups", "raftlog", "", seed, 1.0, {}) for number in range(1, clients, 2)]
+        counts = Counter(map(kind_of, works))
+        assert min(counts.values()) >= 2
+        seen |= counts.keys()
+    assert seen == set(KINDS)
 
 
 def test_a_question_without_an_answer_ends_no_process() -> None:
