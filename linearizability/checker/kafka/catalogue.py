@@ -120,13 +120,13 @@ _DEFINITIONS = (
         "poll-skip",
         _MAJOR,
         "A process's poll of a key starts beyond known records that follow where its last ok poll ended.",
-        error_when="unless subscribe is among the subscription modes",
+        error_when="unless the process may have subscribed",
     ),
     Definition(
         "nonmonotonic-poll",
         _MAJOR,
         "A process's poll of a key starts at or before the place where its last ok poll ended.",
-        error_when="unless subscribe is among the subscription modes",
+        error_when="unless the process may have subscribed",
     ),
     Definition(
         "nonmonotonic-send",

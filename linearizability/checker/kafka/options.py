@@ -22,7 +22,8 @@ class KafkaOptions:
     # The isolation level of consumers whose assign or subscribe does not name one.
     isolation: Isolation = "read_committed"
     # The ways in which consumers get their keys; None: those that the history shows. With "subscribe" among them,
-    # poll-skip and nonmonotonic-poll are allowed, since a rebalance may lie between two polls.
+    # poll-skip and nonmonotonic-poll are allowed, since a rebalance may lie between two polls; where only the history
+    # says so, not for processes that assigned their keys themselves.
     subscription_modes: frozenset[Mode] | None = None
     # Whether sends and polls outside `txn` operations are transactions too (Jepsen's histories with --txn).
     transactions: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import compress, count, islice, pairwise
 
 from raftlog.linearizability.checker.kafka.columns.columns import (
+    ASSIGNED,
     CRASH,
     FAIL,
     INFO,
@@ -192,7 +193,11 @@ def _between(context: Context, number: int, before: int, segment: int) -> None:
         return
     name, weight = ("poll-skip", delta) if delta > 1 else ("nonmonotonic-poll", 1 - delta)
     rows = (columns.segment_row[before + 1] - 1, columns.segment_row[segment])
-    context.findings.add(name, allowed_if(context.subscribes), weight, _tell_polls, context, *rows)
+    both = columns.flags[columns.operation_of_row(rows[0])] & columns.flags[number]
+    # Unless the caller says otherwise, who chose its keys itself is not moved by any group.
+    chose = context.options.subscription_modes is None and both & ASSIGNED
+    judgement = allowed_if(context.subscribes and not chose)
+    context.findings.add(name, judgement, weight, _tell_polls, context, *rows)
 
 
 def _sends(context: Context, forgotten: _Forgotten) -> None:

@@ -96,6 +96,16 @@ def test_skips_and_steps_back_are_allowed_where_consumers_subscribe() -> None:
         assert story.errors(subscription_modes=frozenset({"assign"})) == [name]
 
 
+def test_who_assigned_its_keys_skips_nothing_because_others_subscribe() -> None:
+    for second, name in ((2, "poll-skip"), (0, "nonmonotonic-poll")):
+        story = five().do(3, "subscribe", ["x"]).do(2, "assign", ["x"])
+        story.poll(2, {"x": [(0, "v0")]}).poll(2, {"x": [(second, f"v{second}")]})
+        assert story.errors() == [name]
+        assert story.errors(subscription_modes=frozenset({"assign", "subscribe"})) == []
+        left = five().do(2, "subscribe", ["x"]).poll(2, {"x": [(0, "v0")]}).do(2, "assign", ["x"])
+        assert left.poll(2, {"x": [(second, f"v{second}")]}).errors() == [], "the group may have moved it before"
+
+
 def test_a_skip_inside_one_poll_is_an_error_even_where_consumers_subscribe() -> None:
     assert five().do(2, "subscribe", ["x"]).poll(2, {"x": [(0, "v0"), (2, "v2")]}).errors() == ["int-poll-skip"]
 
