@@ -42,7 +42,9 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every at
 def _failed(error: Exception) -> CallFailed:
     number = getattr(error, "errno", None)
     if isinstance(error, KafkaError) and isinstance(number, int) and number > 0:
-        return by_code(ErrorCode.of(number).name, str(error))
+        failed = by_code(ErrorCode.of(number).name, str(error))
+        # After such errors it tries again until its time is over, and says no more than the last one of them.
+        return Uncertain(str(failed), is_fatal=failed.is_fatal) if error.retriable else failed
     # aiokafka has words of its own for a producer that is of no use any more.
     return Uncertain(f"{type(error).__name__}: {error}", is_fatal=True)
 

@@ -142,6 +142,12 @@ def _ended(error: KafkaError) -> CallFailed:
     return of_end(_failed(error))
 
 
+def _of_commit(error: KafkaError) -> CallFailed:
+    """How a commit of a group failed: one that is not answered is sent again, and nobody says so if that is refused."""
+    failed = _failed(error)
+    return Uncertain(str(failed), is_fatal=failed.is_fatal)
+
+
 class ConfluentConsumer:
     """See ConsumerPort."""
 
@@ -223,10 +229,10 @@ class ConfluentConsumer:
         try:
             answers = self.inner.commit(offsets=positions, asynchronous=False)
         except KafkaException as failed:
-            raise _failed(failed.args[0]) from None
+            raise _of_commit(failed.args[0]) from None
         for answer in answers or ():
             if answer.error is not None:
-                raise _failed(answer.error)
+                raise _of_commit(answer.error)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See ConsumerPort."""

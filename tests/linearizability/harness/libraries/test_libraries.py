@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.linearizability.harness.libraries import library
-from raftlog.linearizability.harness.libraries.ports import ConsumerChoice, ConsumerPort
-from raftlog.linearizability.harness.outcomes import Refused
+from raftlog.linearizability.harness.libraries.ports import ConsumerChoice, ConsumerPort, ProducerChoice, Record
+from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain
 from raftlog.linearizability.harness.settings import LIBRARIES
 from raftlog.testing import Kafka
 from raftlog.testing.waiting import wait_until
@@ -64,3 +64,42 @@ def test_our_consumer_commits_as_the_member_that_polled_last(kafka: Kafka, kafka
     finally:
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_commit_that_is_refused_when_it_is_sent_again_may_have_happened(
+    kafka: Kafka, kafka_topic: str, name: str
+) -> None:
+    kafka.seed(kafka_topic, ["a", "b", "c"])
+    consumer = library(name).consumer(kafka.bootstrap_servers, "again", ConsumerChoice(group=kafka_topic))
+    try:
+        consumer.subscribe([kafka_topic])
+        offsets(consumer, 3)
+        # As when the group begins to rebalance between the two.
+        with (
+            kafka.faults.disconnect("OffsetCommit", applied=True).once(),
+            kafka.faults.error("OffsetCommit", "REBALANCE_IN_PROGRESS").once(),
+            pytest.raises(Uncertain),
+        ):
+            consumer.commit({(kafka_topic, 0): 2})
+        assert kafka.committed(kafka_topic) == {(kafka_topic, 0): 2}
+        with kafka.faults.error("OffsetCommit", "ILLEGAL_GENERATION").once(), pytest.raises(CallFailed) as failed:
+            consumer.commit({(kafka_topic, 0): 3})
+        assert isinstance(failed.value, Refused) == (name == "raftlog"), "only our own client knows"
+    finally:
+        consumer.close()
+
+
+def test_what_aiokafka_gave_up_after_trying_again_may_have_happened_at_first(kafka: Kafka, kafka_topic: str) -> None:
+    kafka.seed(kafka_topic, ["a"])
+    producer = library("aiokafka").producer(kafka.bootstrap_servers, "again", ProducerChoice(idempotent=False))
+    try:
+        with (
+            kafka.faults.disconnect("Produce", applied=True).once(),
+            kafka.faults.error("Produce", "NOT_ENOUGH_REPLICAS").always(),
+            pytest.raises(Uncertain, match="NOT_ENOUGH_REPLICAS"),
+        ):
+            producer.send(Record(kafka_topic, 0, "b"))
+        assert [record.value for record in kafka.records(kafka_topic, 2)] == [b"a", b"b"]
+    finally:
+        producer.close()
