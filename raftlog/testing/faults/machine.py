@@ -174,7 +174,7 @@ class FaultyDisk(OsDisk):
         for path, file in moved.items():
             self._files.pop(path, None)
             self._files[new + path.removeprefix(old)] = file
-        for descriptor, path in list(self._paths.items()):
+        for descriptor, path in self._paths.copy().items():
             if path in moved:
                 self._paths[descriptor] = new + path.removeprefix(old)
 

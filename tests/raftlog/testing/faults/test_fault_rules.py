@@ -287,3 +287,17 @@ def test_a_broker_without_faults_has_nothing_of_them_in_its_process(tmp_path: Pa
     loaded = {line.rpartition("|")[2].strip() for line in told.brokers[0].log().splitlines() if "|" in line}
     assert "raftlog.broker.main" in loaded
     assert ("raftlog.testing.faults.protocol" in loaded) == faults == any("testing" in name for name in loaded)
+
+
+def test_files_that_other_threads_open_meanwhile_do_not_disturb_a_rename(tmp_path: Path) -> None:
+    class Changing(dict[int, str]):
+        """Its size is another one whenever it is gone through."""
+
+        def items(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    disk = FaultyDisk(lambda spec, size, seconds: None)
+    disk._paths = Changing()
+    (tmp_path / "old").write_text("x")
+    disk.rename(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert (tmp_path / "new").read_text() == "x"
