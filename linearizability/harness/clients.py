@@ -140,8 +140,7 @@ class Clients:
             if name in call:
                 whole[name] = call[name]
         if end is not None:
-            if outcome != "info":
-                whole["return"] = end["time"]
+            whole["return"] = end["time"]
             for name in ("output", "error"):
                 if name in end:
                     whole[name] = end[name]

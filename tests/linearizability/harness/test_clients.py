@@ -93,3 +93,14 @@ def test_who_was_fenced_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     wait_until(lambda: not any(each.is_alive for each in clients.all), 30.0, lambda: "they have ended")
     clients.stop()
     assert (clients.all[0].notes["fenced"], other.notes["fenced"]) == (1, 0)
+
+
+def test_a_call_of_unknown_outcome_has_the_time_at_which_its_client_gave_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call = json.dumps({"e": "invoke", "id": 1, "process": 7, "function": "send", "time": 5})
+    end = json.dumps({"e": "info", "id": 1, "time": 9, "error": "timed out"})
+    clients, history = clients_that(monkeypatch, tmp_path, f"print({call!r})\nprint({end!r}, flush=True)")
+    wait_until(lambda: not clients.all[0].is_alive, 30.0, lambda: "it has ended")
+    clients.stop()
+    assert [(each["call"], each["return"], each["outcome"]) for each in history] == [(5, 9, "info")]
