@@ -57,11 +57,13 @@ class Browser:
 
     def _port(self) -> int:
         assert self._driver.stdout is not None
+        said = ""
         for line in self._driver.stdout:
             found = re.search(r"started successfully on port (\d+)", line)
             if found:
                 return int(found.group(1))
-        raise RuntimeError("chromedriver ended before it listened")
+            said += line
+        raise RuntimeError(f"chromedriver ended before it listened:\n{said}")
 
     def _start(self, width: int, height: int) -> str:
         options = {
