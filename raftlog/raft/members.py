@@ -221,7 +221,12 @@ class Members:
                 _fail(waiting, outcome.error)
             else:
                 self._node.sync.on_committed(outcome.index, waiting)
-        if self._transferred is not None and leadership.transfer is None:
+        transfer = leadership.transfer
+        if transfer is not None and transfer.reason:
+            what = "node %d hands the leadership of the metadata quorum to node %d: %s"
+            logger.warning(what, self._node.node_id, transfer.to, transfer.reason)
+            transfer.reason = ""
+        if self._transferred is not None and transfer is None:
             _fail(self._transferred, "nobody took over in time; this node leads on")
 
 

@@ -36,6 +36,8 @@ CATCH_UP_SECONDS_MAX = 60.0
 """A node that is to get a vote must have everything by then."""
 APPEAR_SECONDS_MAX = 5.0
 """And it must be connected by then."""
+OWN_DISK_SECONDS_MAX = 1.0
+"""A leader whose disk takes longer for what a majority has hands over: it can replay nothing meanwhile."""
 
 
 class Peer(NamedTuple):
@@ -79,6 +81,8 @@ class Transfer:
 
     to: NodeId
     deadline: float
+    reason: str = ""
+    """Why the leader does so by itself; told once."""
     timeout_now_sent: bool = False
 
 
@@ -117,6 +121,8 @@ class Leadership:
         self.snapshot_wanted = False
         self._sequence = 0
         self._began = now
+        self._stable_seen = 0
+        self._stable_since = now
         self._last_contact: dict[NodeId, float] = {}
         self._heartbeat_wanted = True
 
@@ -347,7 +353,10 @@ class Leadership:
             self._end_promotion(0, f"node {node_id} was removed")
 
     def maintain(self, committed: int, now: float) -> None:
-        """Mend the membership where what nodes say of themselves differs from it; end what took too long."""
+        """Mend the membership where what nodes say of themselves differs from it; end what took too long; hand over
+        when this node's own disk is what takes too long.
+        """
+        self._look_after_own_disk(committed, now)
         if self.promotion is not None:
             self._look_after_promotion(self.promotion, committed, now)
         if self.may_change(committed) or self.promotion is not None:
@@ -415,6 +424,14 @@ class Leadership:
 
     # -- handing over ------------------------------------------------------------------------------
 
+    def _look_after_own_disk(self, committed: int, now: float) -> None:
+        if committed <= self.stable or self.stable != self._stable_seen or self.transfer is not None:
+            self._stable_seen, self._stable_since = self.stable, now
+        elif now - self._stable_since > OWN_DISK_SECONDS_MAX:
+            successor = self.best_successor()
+            if successor is not None:
+                self.hand_over(successor, committed, now, "its disk is slower than those of a majority")
+
     def best_successor(self) -> NodeId | None:
         """The voter that has most, among those that are there."""
         candidates = [
@@ -424,7 +441,7 @@ class Leadership:
         ]
         return max(candidates)[2] if candidates else None
 
-    def hand_over(self, to: NodeId, committed: int, now: float) -> None:
+    def hand_over(self, to: NodeId, committed: int, now: float, reason: str = "") -> None:
         """Stop taking entries, let `to` have all, and tell it to stand for election."""
-        self.transfer = Transfer(to, now + self._election_timeout)
+        self.transfer = Transfer(to, now + self._election_timeout, reason)
         self._after_match(to, self.progress[to], committed, now)

@@ -215,3 +215,38 @@ def test_a_leader_that_counts_more_than_was_acknowledged_says_so() -> None:
     node.raft.leadership.progress[2].match = node.raft.log.last_index + 1
     with pytest.raises(RaftViolation, match="match"):
         node.raft.check_invariants()
+
+
+def test_a_leader_whose_disk_is_slower_than_those_of_a_majority_hands_over() -> None:
+    node = Lone().lead()
+    node.acknowledge(2, 3)
+    node.raft.propose([b"x"])
+    node.say(written=False)
+    writes = node.raft.take_writes()
+    leadership = node.raft.leadership
+    assert leadership is not None
+    for voter in (2, 3):
+        sequence = leadership.progress[voter].sent_sequence
+        node.hear(voter, AppendEntriesReply(node.raft.term, sequence, True, 3, 0, 0), written=False)
+    assert (node.raft.committed, node.raft.appliable) == (3, 2)
+    said: list[tuple[int, object]] = []
+    for _ in range(12):
+        for voter in (2, 3):
+            sequence = leadership.progress[voter].sent_sequence
+            node.hear(voter, HeartbeatReply(node.raft.term, sequence), written=False)
+        node.now += 0.1
+        node.raft.tick(node.now)
+        said += node.say(written=False)
+    assert (2, TimeoutNow(node.raft.term)) in said and not node.raft.may_propose
+    node.raft.written(writes, node.now)
+    assert node.raft.appliable == 3
+
+
+def test_a_leader_whose_disk_goes_on_keeps_its_term() -> None:
+    node = Lone().lead()
+    node.acknowledge(2, 3)
+    for _ in range(30):
+        node.raft.propose([b"x"])
+        node.acknowledge(2, 3)
+        assert not any(isinstance(message, TimeoutNow) for _, message in node.wait(0.2))
+    assert node.raft.may_propose
