@@ -72,7 +72,7 @@ def reassign_parser() -> Parser:
     step.add_argument("--execute", metavar="FILE", help="begin what a plan says (- reads standard input)")
     step.add_argument("--status", action="store_true", help="show what is under way, and how far it is")
     step.add_argument("--cancel", nargs="?", const="", metavar="FILE", help="call off what is under way, or a plan")
-    parser.add_argument("--topics", metavar="A,B", help="for --plan: these topics (default: all but the brokers' own)")
+    parser.add_argument("--topics", metavar="A,B", help="for --plan: these topics (default: all)")
     parser.add_argument("--brokers", type=broker_list, metavar="1,2-4", help="for --plan: these (default: all)")
     parser.add_argument(
         "--replication-factor", type=positive_count, metavar="N", help="for --plan: copies of each partition"
@@ -115,7 +115,8 @@ def refuse_unknown(client: SyncClient, brokers: Sequence[int]) -> None:
 
 def present_state(client: SyncClient, names: Sequence[str] | None) -> dict[Partition, list[int]]:
     if names is None:
-        topics = [topic for topic in client.admin.metadata().topics if not topic.is_internal]
+        # The brokers' own with the rest: a broker that is to go holds them, too.
+        topics = list(client.admin.metadata().topics)
     else:
         topics = [find_topic(client, name) for name in names]
     return {

@@ -108,6 +108,15 @@ def test_a_plan_that_cannot_be_is_refused(on_broker: Run, topic: str, tmp_path: 
     assert refused.out == "" and "on the way" not in refused.err
 
 
+def test_a_plan_for_all_topics_has_the_brokers_own(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, stdin="one\n").code == 0
+    assert on_broker("consume", topic, "-G", f"of-{topic}", "-c", "1").code == 0
+    listed = on_broker("topic", "list", "--internal", "--json").json["topics"]
+    assert any(each["name"] == "__consumer_offsets" for each in listed)
+    partitions = sum(each["partitions"] for each in listed)
+    assert f"0 partitions of {partitions:,} would change" in on_broker("partition", "reassign", "--plan").err
+
+
 def test_a_plan_with_a_broker_that_is_not_there_changes_nothing(on_broker: Run, topic: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     moves = [{"topic": topic, "partition": 0, "replicas": [1, 4711]}]
