@@ -131,6 +131,13 @@ class _Loader:
             if name.endswith(LOG_SUFFIX):
                 self.segments.append(Segment.load(self.store.files, self.directory, base_offset))
             elif name.endswith(SUFFIXES) and f"{base_offset:020d}{LOG_SUFFIX}" not in names:
+                if self.clean:
+                    # A stop leaves none behind. A crash may, while a segment is being removed.
+                    raise LogDamaged(
+                        f"{self.directory}: {name} has no log file, and a clean stop left one: the records from offset "
+                        f"{base_offset} on are missing, which were safe. Restore it from a replica or a backup, or "
+                        "stop the broker and move the partition's directory away to go on without its records."
+                    )
                 logger.warning("log=%s removing %s, which has no log file", self.directory, name)
                 self.disk.remove(f"{self.directory}/{name}")
         for segment, following in zip(self.segments, self.segments[1:], strict=False):

@@ -168,3 +168,17 @@ def test_the_greatest_time_is_known_though_a_crash_took_the_time_index_alone() -
         found = log.offset_for_timestamp(START_MS + 500)
         assert found is not None and (found.offset, found.timestamp) == (4, START_MS + 1000)
         assert log.offset_of_max_timestamp() == found
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_log_file_that_is_missing_beside_its_index_after_a_clean_stop_is_a_loss(number: int) -> None:
+    """Without it the log would begin later, or have a gap; and the followers of who leads with that give theirs up."""
+    world = LogWorld(LogConfig(segment_bytes=2000))
+    for _ in range(60):
+        world.append_values(b"value")
+    log = world.restart_clean()
+    del world.disk.names[sorted(name for name in world.disk.names if name.endswith(".log"))[number]]
+    before = set(world.disk.names)
+    with pytest.raises(LogUnavailable, match=r"\.index has no log file.* Restore it from a replica or a backup"):
+        log.open()
+    assert set(world.disk.names) == before
