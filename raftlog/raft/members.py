@@ -84,7 +84,8 @@ class Members:
         if self._vote_is_elsewhere:
             what += " The vote of this node belongs to another metadata directory: bring that one back."
         if raft.log.configuration_index == 0 and raft.is_voter:
-            what += " A new quorum begins when all its voters are there."
+            what += " This directory has no metadata. A new quorum begins when all its voters are there, all without"
+            what += " any; one that has some says what it waits for."
         swapped = [
             voter.node_id
             for voter in voters

@@ -62,7 +62,11 @@ def open_log(
         state = _hard_state(recovered, log)
         if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
             raise NotYetAQuorum(path, node_id)
-        opened = Opened(journal, _directory_id(path, disk, rng), log, state, snapshot, recovered.truncated_bytes)
+        # Whoever has a vote has been in a term. Without its journal it has forgotten how it voted, and what it has
+        # acknowledged: it is another directory, without the vote.
+        is_new = recovered.term == 0 and not recovered.entries
+        directory = _directory_id(path, disk, rng, is_new=is_new)
+        opened = Opened(journal, directory, log, state, snapshot, recovered.truncated_bytes)
         recovered.entries = []
         recovered.snapshot = None
     except BaseException:
@@ -77,10 +81,10 @@ def _hard_state(recovered: Recovered, log: RaftLog) -> HardState:
     return HardState(log.last_term, NO_NODE)
 
 
-def _directory_id(path: str, disk: Disk, rng: random.Random) -> bytes:
-    """The random id of this directory, made when it is not there yet. Raises JournalDamaged, OSError."""
+def _directory_id(path: str, disk: Disk, rng: random.Random, *, is_new: bool) -> bytes:
+    """The random id of this directory, made when it `is_new`. Raises JournalDamaged, OSError."""
     name = f"{path}/{DIRECTORY_FILE}"
-    if DIRECTORY_FILE in disk.list_directory(path):
+    if not is_new and DIRECTORY_FILE in disk.list_directory(path):
         for frame in read_frames(read_file(disk, name)):
             if isinstance(frame, Frame) and len(frame.items) == 1 and type(frame.items[0]) is bytes:
                 return frame.items[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.store.disk import OsDisk
+from raftlog.raft.journal import Journal
 from raftlog.raft.local import LocalLog
 from raftlog.raft.opening import NotYetAQuorum
 from raftlog.raft.seam import ProposalFailed
@@ -105,6 +106,8 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
     assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
     await world.start(leader.node_id)
     await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
+    await until(lambda: "all voters are connected. This directory has no metadata" in caplog.text)
+    assert "all without any; one that has some says what it waits for" in caplog.text
     assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
 
 
@@ -183,6 +186,10 @@ async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(t
         fresh.kill()
         for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
             path.unlink()
+        # It has voted for the first leader, and been sent nothing yet.
+        journal = Journal(str(tmp_path / str(fresh.node_id)), OsDisk())
+        journal.vote(1, leader.node_id)
+        journal.close()
         removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
         await until(lambda: leader.log.node.raft.configuration.voter(other.node_id) is None)
         await world.start(fresh.node_id)

@@ -13,6 +13,7 @@ import pytest
 from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.journal import JournalFailed
 from raftlog.raft.journal_recovery import JournalDamaged
@@ -88,6 +89,7 @@ def opened(directory: Path) -> Opened:
 
 def test_a_directory_keeps_its_id_and_a_wiped_one_gets_another(tmp_path: Path) -> None:
     first = opened(tmp_path / "a")
+    first.journal.vote(1, NodeId(1))
     first.journal.close()
     again = opened(tmp_path / "a")
     again.journal.close()
@@ -98,6 +100,17 @@ def test_a_directory_keeps_its_id_and_a_wiped_one_gets_another(tmp_path: Path) -
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(JournalDamaged, match=DIRECTORY_FILE):
         opened(tmp_path / "a")
+
+
+def test_a_directory_without_its_journal_is_another_one_for_it_forgot_how_it_voted(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.journal.vote(1, NodeId(1))
+    first.journal.close()
+    for journal in tmp_path.glob("*.journal"):
+        journal.unlink()
+    second = opened(tmp_path)
+    second.journal.close()
+    assert first.directory != second.directory, "or it could vote a second time"
 
 
 def test_members_are_sorted_and_counted() -> None:
