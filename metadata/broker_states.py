@@ -255,7 +255,8 @@ def assign_directories(
 ) -> Decision[DirectoriesAssigned]:
     """Decide AssignDirectories: each replica for itself.
 
-    A replica that turns up in another directory while the one it was in is gone is a new, empty one.
+    A replica that turns up in another directory while the one it was in is gone is a new, empty one. It does not count
+    in place of the last copy of all.
     """
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -298,10 +299,11 @@ def _assign(
     )
     moved = before._replace(directories=placed)
     gone = old != NO_DIRECTORY and old not in broker.directories
+    if gone and before.last_known_leader == broker_id:
+        # The last copy of all lies in the directory that is gone, and must count when that is back.
+        return ErrorCode.INELIGIBLE_REPLICA
     wanted = Wanted(electorate.election_for(topic.name), lost=(broker_id,) if gone else ())
     after = change(moved, electorate, electorate.min_isr(topic.name), wanted)
-    if gone and moved.last_known_leader == broker_id:
-        after = (after or moved)._replace(last_known_leader=NO_LEADER)
     final = after or moved
     changed[index] = final._replace(partition_epoch=PartitionEpoch(topic.partitions[index].partition_epoch + 1))
     return ErrorCode.NONE
