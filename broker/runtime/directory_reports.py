@@ -1,22 +1,27 @@
 """Tells the controller in which data directory each replica lies (KIP-858), on brokers that have several.
 
 What the controller does not know yet is found by comparing, so that nothing that was created, moved or missed is
-forgotten. A broker with one directory has nothing to tell.
+forgotten. A broker with one directory has nothing to tell, unless it had more before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from raftlog.metadata.cluster_commands import AssignDirectories, DirectoryAssignment
-from raftlog.metadata.elections import directory_of
+from raftlog.metadata.elections import NO_DIRECTORY, directory_of
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
+from raftlog.wire.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.store.log_manager import LogManager
+
+log = logging.getLogger("raftlog.store")
 
 LOOK_SECONDS = 0.5
 """Until a replica is told of, the loss of any directory counts as its loss: late is only less exact."""
@@ -80,8 +85,23 @@ class DirectoryReports:
 
     def begin(self) -> None:
         """Look from now on."""
-        if len(self._logs.directories) > 1:
+        missing = self._missing()
+        for directory_id, replicas in missing.items():
+            log.error(
+                "the data directory with directory.id=%s is missing: what lies in it (replicas=%d) is copied again from"
+                " other brokers; what they do not have has no leader until the directory is back",
+                uuid_to_text(directory_id),
+                replicas,
+            )
+        if len(self._logs.directories) > 1 or missing:
             self._look()
+
+    def _missing(self) -> Counter[bytes]:
+        """How many replicas of this broker the metadata have in each directory that it does not have."""
+        known = {NO_DIRECTORY, *(directory.directory_id for directory in self._logs.directories)}
+        topics = self._controller.image.topics.values()
+        found = Counter(directory_of(state, self._node_id) for topic in topics for state in topic.partitions)
+        return Counter({each: count for each, count in found.items() if each not in known})
 
     async def finish(self) -> None:
         """Look once more, and have the controller know before the broker stops."""

@@ -18,6 +18,7 @@ from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.liveness import Silence
 from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.ids import BrokerId
+from raftlog.wire.uuids import uuid_to_text
 from tests.broker.runtime.membership_world import SESSION_MS, Node, World, is_serving
 from tests.waiting import until
 
@@ -211,6 +212,34 @@ async def test_a_replica_that_nobody_told_of_before_its_directory_failed_is_led_
         assert world.partition(broker).leader == 4
         reports.report()
         await until(lambda: world.partition(broker).leader == 1, "somebody else leads")
+        await reports.end()
+
+
+class LogsIn(list[SimpleNamespace]):
+    """The logs of a broker, by directory."""
+
+    @property
+    def directories(self) -> list[SimpleNamespace]:
+        return self
+
+
+async def test_what_lay_in_a_directory_that_was_taken_away_counts_where_it_was_copied_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World(tmp_path) as world:
+        one, two = b"directory one...", b"directory two..."
+        broker = await world.node(4, directories=(one, two)).up()
+        await world.topic(4, 1)
+        Assignments(broker.controller, 4).assign(broker.image.topics["t"].topic_id, 0, one)
+        await until(lambda: world.partition(broker).directories[:1] == (one,), "it is told")
+        await broker.kill()
+        again = await world.node(4, directories=(two,)).up()
+        left = SimpleNamespace(directory_id=two, offline_reason=None, logs={("t", 0): None})
+        logs = LogsIn([left])
+        reports = DirectoryReports(again.controller, logs, 4)  # type: ignore[arg-type]
+        reports.begin()
+        await until(lambda: world.partition(again).directories[:1] == (two,), "it lies in the other one now")
+        assert f"directory.id={uuid_to_text(one)} is missing: what lies in it (replicas=1)" in caplog.text
         await reports.end()
 
 
