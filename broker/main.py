@@ -100,14 +100,15 @@ async def _serve(
     watchdog: Watchdog | None,
 ) -> int:
     began = time.monotonic()
+    platform = surroundings.platform()
     for directory in config.data_dirs:
-        os.makedirs(directory, exist_ok=True)
+        platform.disk.make_directory(directory, durable=True)
         refuse_another_nodes(directory, config.node_id)
     if not config.has_peers:
         refuse_without_metadata(config.data_dirs, config.metadata_directory)
     for reason, names in config.without_effect.items():
         log.warning("settings without effect in raftlog, for %s: %s", reason, ", ".join(names))
-    broker = Broker(config, surroundings.platform(), surroundings.listeners(config))
+    broker = Broker(config, platform, surroundings.listeners(config))
     _watch_for_the_end(broker, lifeline_fd)
     if not await _start(broker):
         return await _stop(broker)

@@ -61,8 +61,10 @@ class Disk(Protocol):
     def list_directory(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
 
-    def make_directory(self, path: str) -> None:
-        """Make a directory and those above it; no failure when it is there."""
+    def make_directory(self, path: str, *, durable: bool = False) -> None:
+        """Make a directory and those above it; no failure when it is there. Until the directory above it is synced, a
+        crash may lose it with all that was synced in it; `durable`: that is done when this returns.
+        """
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory of plain files with all that is in it; no failure when it is absent."""

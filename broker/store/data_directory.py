@@ -125,7 +125,7 @@ class DataDirectory:
     def open(self, node_id: int, cluster_id: str) -> None:
         """Take the directory, making it if it is absent. Raises OSError, DataDirectoryInUse."""
         disk = self._store.disk
-        disk.make_directory(self.path)
+        disk.make_directory(self.path, durable=True)
         try:
             self._lock = disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:

@@ -76,8 +76,19 @@ class OsDisk:
     def list_directory(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, durable: bool = False) -> None:
+        above = os.path.dirname(os.path.abspath(path))
+        if durable and not os.path.isdir(above):
+            self.make_directory(above, durable=True)
+        is_new = not os.path.isdir(path)
         os.makedirs(path, exist_ok=True)
+        if durable:
+            try:
+                self.sync_directory(above)
+            except OSError:
+                # Whoever made it before may have had more rights above it.
+                if is_new:
+                    raise
 
     def remove_directory(self, path: str) -> None:
         try:

@@ -80,7 +80,7 @@ class Journal:
         self.directory = directory
         self._disk = disk
         self._segment_bytes = segment_bytes
-        self._disk.make_directory(directory)
+        self._disk.make_directory(directory, durable=True)
         try:
             self._lock = self._disk.lock(f"{directory}/lock")
         except BlockingIOError as error:

@@ -3,8 +3,8 @@
 Two ways to die: `kill` (the process is gone, its writes are not) and `crash` (the machine is gone: of what was not
 synced, any part may have reached the platter, in any order, torn in the middle). Names have a life of their own: a file
 that was synced is lost if the directory was not. Within a directory names reach the platter in order, between
-directories and files there is no order; but a directory that is renamed takes along what was done in it before.
-Directories themselves appear at once and for good.
+directories and files there is no order; but a directory that is renamed takes along what was done in it before. A new
+directory is a name in its parent: if that is lost, all that is in it is, synced or not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 SECTOR = 512
 
@@ -68,6 +69,14 @@ def _cut(target: bytearray, length: int) -> None:
         target.extend(bytes(length - len(target)))
 
 
+class NameChange(NamedTuple):
+    """What happened to names in a directory: a rename is one step, and so is a directory that was `made`."""
+
+    directory: str
+    files: dict[str, MemoryFile | None]
+    made: str = ""
+
+
 def _no_time(operation: str, path: str, size: int) -> None:
     pass
 
@@ -76,19 +85,19 @@ class FaultyDisk:
     """All paths live in memory. `bytes_read` and `operations` only grow; faults are set from outside.
 
     `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC; with a `quota`
-    there are free blocks then. `failing`: operations ("write", "sync", "read", "sync_directory", "rename", "open")
-    that raise EIO, by the part of the path that they must be about. `countdown`: so many more changes happen; the next
-    one is a PowerCut, with a write done in part, after `on_power_cut` was called. `on_operation(operation, path,
-    bytes)` is told of each change and sync, and may take (virtual) time. A disk that is `off` does nothing any more:
-    who used it is dead.
+    there are free blocks then. `failing`: operations ("write", "sync", "read", "sync_directory", "rename", "open",
+    "truncate", "remove") that raise EIO, by the part of the path that they must be about. `countdown`: so many more
+    changes happen; the next one is a PowerCut, with a write done in part, after `on_power_cut` was called.
+    `on_operation(operation, path, bytes)` is told of each change and sync, and may take (virtual) time. A disk that is
+    `off` does nothing any more: who used it is dead.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, MemoryFile] = {}
         self.directories: set[str] = {"/"}
         self._durable_names: dict[str, MemoryFile] = {}
-        # What happened in which directory, in order; a rename is one step.
-        self._name_changes: list[tuple[str, dict[str, MemoryFile | None]]] = []
+        self._name_changes: list[NameChange] = []
+        self._crashes = 0
         self._open: dict[int, tuple[MemoryFile, str]] = {}
         self._next = _descriptors
         self.bytes_read = 0
@@ -150,7 +159,9 @@ class FaultyDisk:
             self.names = {name: file for name, file in self.names.items() if not name.startswith(within)}
             self.directories = {name for name in self.directories if not f"{name}/".startswith(within)}
             self._durable_names = {n: file for n, file in self._durable_names.items() if not n.startswith(within)}
-            self._name_changes = [done for done in self._name_changes if not f"{done[0]}/".startswith(within)]
+            self._name_changes = [
+                change for change in self._name_changes if not f"{change.made or change.directory}/".startswith(within)
+            ]
             return
         self.names.clear()
         self.directories = {"/"}
@@ -159,22 +170,47 @@ class FaultyDisk:
 
     def _surviving_names(self, random: Random) -> dict[str, MemoryFile]:
         names = dict(self._durable_names)
+        changes = self._name_changes
         chosen: set[int] = set()
-        for directory in sorted({directory for directory, _ in self._name_changes}):
-            there = [n for n, (other, _) in enumerate(self._name_changes) if other == directory]
+        for directory in sorted({change.directory for change in changes if not change.made}):
+            there = [n for n, other in enumerate(changes) if other.directory == directory and not other.made]
             chosen.update(there[: random.randint(0, len(there))])
-        for number in self._with_sources(chosen):
-            _rename(names, self._name_changes[number][1])
+        chosen |= self._surviving_directories(chosen)
+        kept = self._with_sources(chosen)
+        for number in kept:
+            _rename(names, changes[number].files)
+        for number in sorted(set(range(len(changes))).difference(kept)):
+            if lost := changes[number].made:
+                within = lost + "/"
+                names = {name: file for name, file in names.items() if not name.startswith(within)}
+                self.directories = {name for name in self.directories if not f"{name}/".startswith(within)}
         return names
+
+    def _surviving_directories(self, chosen: set[int]) -> set[int]:
+        """The numbers of the new directories that are there, beside these changes: also those are in order."""
+        self._crashes += 1
+        # Of its own: what else is lost does not depend on whether there are new directories.
+        random = Random(f"directories {self.operations} {self._crashes}")
+        found: set[int] = set()
+        changes = self._name_changes
+        for directory in sorted({change.directory for change in changes if change.made}):
+            there = [n for n, other in enumerate(changes) if other.directory == directory]
+            last = max((n for n in there if n in chosen), default=-1)
+            found.update(n for n in there if n < last and changes[n].made)
+            later = [n for n in there if n > last]
+            lost = next((place for place, n in enumerate(later) if not changes[n].made), len(later))
+            found.update(later[: random.randint(0, lost)])
+        return found
 
     def _with_sources(self, chosen: set[int]) -> list[int]:
         """The numbers of these name changes, and of what was done before in directories that they move."""
         found = set(chosen)
         for number in chosen:
-            directory, change = self._name_changes[number]
-            moved = {path.rpartition("/")[0] for path, file in change.items() if file is None} - {directory}
+            directory, files, _ = self._name_changes[number]
+            moved = {path.rpartition("/")[0] for path, file in files.items() if file is None} - {directory}
             if moved:
-                found |= {n for n in range(number) if self._name_changes[n][0] in moved}
+                earlier = self._name_changes[:number]
+                found |= {n for n, other in enumerate(earlier) if other.directory in moved or other.made in moved}
         return sorted(found)
 
     def rot(self, random: Random, part: str, within: Callable[[str], int]) -> str | None:
@@ -217,7 +253,7 @@ class FaultyDisk:
 
     def _rename(self, path: str, change: dict[str, MemoryFile | None]) -> None:
         _rename(self.names, change)
-        self._name_changes.append((path.rpartition("/")[0], change))
+        self._name_changes.append(NameChange(path.rpartition("/")[0], change))
         self.on_operation("name", path, 0)
 
     def close(self, descriptor: int) -> None:
@@ -269,6 +305,7 @@ class FaultyDisk:
         if self._change():
             raise self._power_cut()
         file, path = self._opened(descriptor)
+        self._refuse("truncate", path)
         file.truncate(length)
         self.on_operation("truncate", path, length)
 
@@ -302,9 +339,9 @@ class FaultyDisk:
         self._refuse("sync_directory", path)
         if self._change():
             raise self._power_cut()
-        done = self._with_sources({n for n, (directory, _) in enumerate(self._name_changes) if directory == path})
+        done = self._with_sources({n for n, change in enumerate(self._name_changes) if change.directory == path})
         for number in done:
-            _rename(self._durable_names, self._name_changes[number][1])
+            _rename(self._durable_names, self._name_changes[number].files)
         for number in reversed(done):
             del self._name_changes[number]
         self.on_operation("sync_directory", path, 0)
@@ -320,8 +357,8 @@ class FaultyDisk:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         for name in unsynced:
             self.names[name].sync()
-        for _, change in self._name_changes:
-            _rename(self._durable_names, change)
+        for change in self._name_changes:
+            _rename(self._durable_names, change.files)
         self._name_changes.clear()
         self.on_operation("sync", path, 0)
         return True
@@ -332,9 +369,15 @@ class FaultyDisk:
         inside = [name[len(prefix) :] for name in [*self.names, *self.directories] if name.startswith(prefix)]
         return sorted({name.partition("/")[0] for name in inside if name})
 
-    def make_directory(self, path: str) -> None:
-        """See Disk."""
+    def make_directory(self, path: str, *, durable: bool = False) -> None:
+        """See Disk. It takes no time, and those above are there for good."""
+        made = [change for change in self._name_changes if change.made == path]
+        if path not in self.directories and not made:
+            made = [NameChange(path.rpartition("/")[0] or "/", {}, path)]
+            self._name_changes += made
         self.directories.add(path)
+        if durable:
+            self._name_changes = [change for change in self._name_changes if change not in made]
 
     def remove_directory(self, path: str) -> None:
         """See Disk."""
@@ -362,6 +405,7 @@ class FaultyDisk:
     def remove(self, path: str) -> None:
         """See Disk."""
         if path in self.names:
+            self._refuse("remove", path)
             if self._change():
                 raise self._power_cut()
             self._rename(path, {path: None})

@@ -32,7 +32,7 @@ class World:
 
     def __init__(self) -> None:
         self.disk = Volume()
-        self.disk.make_directory("/data")
+        self.disk.make_directory("/data", durable=True)
         self.directory = SimpleNamespace(path="/data", offline_reason=None)
         store = SimpleNamespace(disk=self.disk)
         self.deleted = 0

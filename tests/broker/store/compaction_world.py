@@ -46,8 +46,8 @@ def copy_of(disk: FaultyDisk) -> FaultyDisk:
     twin.names = {name: copied(file) for name, file in disk.names.items()}
     twin._durable_names = {name: copied(file) for name, file in disk._durable_names.items()}
     twin._name_changes = [
-        (directory, {name: file and copied(file) for name, file in change.items()})
-        for directory, change in disk._name_changes
+        change._replace(files={name: file and copied(file) for name, file in change.files.items()})
+        for change in disk._name_changes
     ]
     return twin
 

@@ -63,7 +63,7 @@ class LogWorld:
 
     def __init__(self, config: LogConfig | None = None) -> None:
         self.disk = FaultyDisk()
-        self.disk.make_directory("/data")
+        self.disk.make_directory("/data", durable=True)
         self.disk.make_directory(DIRECTORY)
         self.clock = FakeClock()
         self.config = config or LogConfig(segment_bytes=1 << 20)

@@ -73,7 +73,7 @@ class CrashingDisk:
         self.locked.add(path)
         return -1
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, durable: bool = False) -> None:
         pass
 
     def list_directory(self, path: str) -> list[str]:

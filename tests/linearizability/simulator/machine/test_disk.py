@@ -163,6 +163,37 @@ def test_a_directory_that_is_moved_late_takes_no_newer_file_with_it() -> None:
         assert disk.read_at(disk.open("/d/p/0.log"), 10, 0) == b"new"
 
 
+def found_after_a_crash(disk: FaultyDisk, seed: int) -> list[str]:
+    disk.make_directory("/d/p")
+    disk.sync(disk.open("/d/p/0.log", create=True))
+    disk.sync_directory("/d/p")
+    disk.open("/d/later", create=True)
+    disk.crash(Random(seed))
+    return disk.list_directory("/d")
+
+
+def test_a_new_directory_is_lost_with_what_is_synced_in_it_until_its_name_is() -> None:
+    disks = [FaultyDisk() for _ in range(30)]
+    for number, disk in enumerate(disks):
+        disk.operations = number
+    found = [found_after_a_crash(disk, seed) for seed, disk in enumerate(disks)]
+    # Names in one directory reach the platter in order.
+    assert {tuple(names) for names in found} == {(), ("p",), ("later", "p")}
+    for names, disk in zip(found, disks, strict=True):
+        assert disk.exists("/d/p/0.log") == disk.exists("/d/p") == ("p" in names)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_new_directory_stays_once_its_name_is_synced(at_once: bool) -> None:
+    for seed in range(30):
+        disk = FaultyDisk()
+        disk.make_directory("/d/p", durable=at_once)
+        if not at_once:
+            disk.sync_directory("/d")
+        assert "p" in found_after_a_crash(disk, seed)
+        assert disk.exists("/d/p/0.log")
+
+
 @pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("seed", range(examples(20)))
 def test_a_directory_that_is_moved_leaves_nothing_where_it_was(seed: int, synced: bool) -> None:
