@@ -109,13 +109,16 @@ class FetchReply(PendingReply):
         """Send what was read."""
         nodes: Sequence[NodeAddress] = ()
         if reads:
+            for place, read in enumerate(reads):
+                try:
+                    _read_if_short(read)
+                except OSError as failure:
+                    reads[place] = self._services.fetches.read_failed(read, failure)
             errors = [read.error for read in reads if read.error is not _NONE]
             for error in errors:
                 self._services.counts.count_error(ApiKey.FETCH, error)
             if errors and self._version >= _LEADERS_SINCE and not _LED_ELSEWHERE.isdisjoint(errors):
                 nodes = self._find_leaders(reads)
-            for read in reads:
-                _read_if_short(read)
         pieces = encode_fetch_reply(self._version, self.correlation_id, _NONE, self._session_id, reads, nodes=nodes)
         if self.delayed is None:
             self._client.reply(pieces)
@@ -148,6 +151,7 @@ class FetchReply(PendingReply):
 
 
 def _read_if_short(read: PartitionRead) -> None:
+    """Raises OSError."""
     records = read.records
     if read.size <= _INLINE_BYTES_MAX and records is not None and not isinstance(records, bytes):
         data = records.read()

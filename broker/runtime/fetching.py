@@ -136,6 +136,15 @@ class FetchService:
         if session.session_id == NO_SESSION:
             self.end_request(session)
 
+    def read_failed(self, read: PartitionRead, error: OSError) -> PartitionRead:
+        """The disk has not given what was found in the log: the log is offline, and this is the answer."""
+        partition = self._watches.resolve(read.entry)
+        if not isinstance(partition, ErrorCode):
+            self._partitions.storage_failed(partition, partition.log.fail(error))
+        told = PartitionRead(read.entry, ErrorCode.KAFKA_STORAGE_ERROR)
+        told.note_sent()
+        return told
+
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
         self.timers.expire_all(DelayedFetch)

@@ -21,6 +21,10 @@ DETAILED_KINDS = (*DATA_KINDS, "unreachable")
 """Of these the `amount` says more."""
 FAILING = (("sync",), ("write",), ("sync", "write", "sync_directory", "rename"))
 """What fails together."""
+FAILING_TOO = (("read",), ("remove",), ("truncate", "rename"), (*FAILING[-1], "read", "open", "remove", "truncate"))
+"""Likewise, when the `amount` is DETAILS or more."""
+DETAILS = 6
+FAILING_TOO_CHANCE = 0.4
 
 
 class ClusterInjector(Injector):
@@ -62,7 +66,7 @@ class ClusterInjector(Injector):
     def failing_directory(self, machine: Machine) -> str:
         """The one data directory of several that fails now, or ""."""
         several = len(self._directories) > 1
-        return machine.disk.failing.get("write", machine.disk.failing.get("sync", "")) if several else ""
+        return next(iter(machine.disk.failing.values()), "") if several else ""
 
     # Clients ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +107,9 @@ class ClusterInjector(Injector):
     def _data_error(self, machine: Machine, fault: Fault) -> bool:
         if not self._may_harm(machine):
             return False
-        for operation in FAILING[fault.amount // len(self._directories) % len(FAILING)]:
+        further, amount = divmod(fault.amount, DETAILS)
+        kinds = FAILING_TOO if further else FAILING
+        for operation in kinds[(further - 1 if further else amount // len(self._directories)) % len(kinds)]:
             machine.disk.failing[operation] = self._directory(fault) + "/"
         self._hold_disk(machine, lambda _: None, fault.seconds)
         return True

@@ -12,7 +12,14 @@ from raftlog.broker.broker import Broker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.cluster.client import Connections, History, Producer, Reader
-from raftlog.linearizability.simulator.cluster.faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
+from raftlog.linearizability.simulator.cluster.faults import (
+    DATA_KINDS,
+    DETAILED_KINDS,
+    DETAILS,
+    FAILING_TOO,
+    FAILING_TOO_CHANCE,
+    ClusterInjector,
+)
 from raftlog.linearizability.simulator.cluster.invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster.kafka_port import Unanswered
 from raftlog.linearizability.simulator.cluster.simulated_broker import (
@@ -381,7 +388,16 @@ def _house(random: Random) -> tuple[tuple[str, ...], dict[str, str]]:
 
 def _detailed(seed: int, faults: Sequence[Fault]) -> list[Fault]:
     random = Random(f"{seed} directories")
-    return [replace(fault, amount=random.randrange(6)) if fault.kind in DETAILED_KINDS else fault for fault in faults]
+    known = [
+        replace(fault, amount=random.randrange(DETAILS)) if fault.kind in DETAILED_KINDS else fault for fault in faults
+    ]
+    random = Random(f"{seed} failing too")
+    return [
+        replace(fault, amount=fault.amount + DETAILS * random.randint(1, len(FAILING_TOO)))
+        if fault.kind == "data-error" and random.random() < FAILING_TOO_CHANCE
+        else fault
+        for fault in known
+    ]
 
 
 def _workloads(seed: int) -> list[Fault]:

@@ -326,5 +326,10 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "1.315 unreachable 2 for=0.853 n=4\n"
         "2.899 stop leader for=0.350 n=0",
     ),
+    "a fetch whose records the disk did not give was never answered": (
+        "cluster",
+        6009,
+        "4.134 data-error 3 for=0.491 n=10",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""
