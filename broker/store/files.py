@@ -18,13 +18,14 @@ STAGED_SUFFIX = ".tmp"
 
 
 class Descriptor:
-    """One open file. Closed when the last reference goes."""
+    """One open file. Closed when the last reference goes. `failure`: why a range of it could not be sent."""
 
-    __slots__ = ("_disk", "fd")
+    __slots__ = ("_disk", "failure", "fd")
 
     def __init__(self, disk: Disk, fd: int) -> None:
         self._disk = disk
         self.fd = fd
+        self.failure: OSError | None = None
 
     def read(self, length: int, position: int, /) -> bytes:
         """`length` bytes, or fewer if the file ends. Raises OSError."""

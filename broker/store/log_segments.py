@@ -150,6 +150,8 @@ class LogSegments(Sequence[Segment]):
         log = segment.log
         file = log.descriptor or log.open()
         log.used = True
+        if file.failure is not None:
+            raise file.failure
         return _new(FileRange, (file, position, available))
 
     def bound_of(self, offset: int, read: FileRange) -> int:

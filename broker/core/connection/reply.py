@@ -18,6 +18,9 @@ class FileRange(Protocol):
 
     def fileno(self) -> int: ...
 
+    def failed(self, error: OSError) -> None:
+        """The disk has not given it: the log that it is from hears of it when it is read next."""
+
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Piece: TypeAlias = Buffer | FileRange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from errno import EIO
 
 from raftlog.broker.core.connection.limits import BUFFERS_PER_SEND_MAX, SEND_BYTES_PER_TURN
 from raftlog.broker.core.connection.reply import Buffer, Piece
@@ -66,7 +67,14 @@ class SendQueue:
         pieces = self.pieces
         first = pieces[0]
         if not isinstance(first, MEMORY):
-            sent = self.transport.send_file(first, self._sent_of_first)
+            try:
+                sent = self.transport.send_file(first, self._sent_of_first)
+            except OSError as error:
+                if error.errno != EIO:
+                    raise
+                # Of the file, not of the socket; the peer asks again.
+                first.failed(error)
+                raise ConnectionAbortedError(EIO, f"what was asked for cannot be read: {error.strerror}") from error
             if sent == 0:
                 raise RemoteProtocolError("the log was cut below a range that was being sent")
         elif len(pieces) == 1:

@@ -62,6 +62,7 @@ class OpenFile(Protocol):
     """An open file that stays open as long as this object is referred to."""
 
     fd: int
+    failure: OSError | None
 
     def read(self, length: int, position: int, /) -> bytes:
         """`length` bytes, or fewer if the file ends. Raises OSError."""
@@ -79,6 +80,10 @@ class FileRange(NamedTuple):
 
     def fileno(self) -> int:
         return self.file.fd
+
+    def failed(self, error: OSError) -> None:
+        """The disk has not given the bytes: who reads the file next is told."""
+        self.file.failure = error
 
     def read(self) -> bytes:
         """The bytes, through the disk port; fewer if the file ends. Raises OSError."""

@@ -1,6 +1,10 @@
-"""Bits that flip on a disk where a batch's own checksum does not see them, or where nobody has looked at it yet."""
+"""Bits that flip on a disk where a batch's own checksum does not see them, or where nobody has looked at it yet; and
+what a disk does not give.
+"""
 
 from __future__ import annotations
+
+import errno
 
 import pytest
 
@@ -61,3 +65,14 @@ def test_a_safe_transaction_marker_that_has_rotted_takes_its_partition_offline_a
     with pytest.raises(LogUnavailable, match="checksum of a batch does not match"):
         log.open()
     assert log.offline_reason is not None and not log.intact
+
+
+def test_a_range_that_could_not_be_sent_takes_its_log_offline_when_it_is_asked_for_again() -> None:
+    world = LogWorld()
+    world.append_values(b"x")
+    found = world.log.read(0, 10_000, 1, min_one=True)
+    assert found is not None
+    found.failed(OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(LogUnavailable, match="Input/output error"):
+        world.log.read(0, 10_000, 1, min_one=True)
+    assert world.log.offline_reason is not None

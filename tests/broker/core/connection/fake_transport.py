@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 
 from raftlog.broker.core.connection.reply import Buffer, FileRange
@@ -13,9 +14,13 @@ class Range:
 
     def __init__(self, position: int, length: int) -> None:
         self.position, self.length = position, length
+        self.failure: OSError | None = None
 
     def fileno(self) -> int:
         return -1
+
+    def failed(self, error: OSError) -> None:
+        self.failure = error
 
     def content(self, start: int) -> bytes:
         return bytes(n % 251 for n in range(self.position + start, self.position + self.length))
@@ -34,6 +39,7 @@ class FakeTransport:
         self.bugs: list[Exception] = []
         self.ended: tuple[str, Fault] | None = None
         self.files_cut = False
+        self.disk_fails = False
 
     def send(self, buffer: Buffer) -> int:
         assert self.ended is None
@@ -49,6 +55,8 @@ class FakeTransport:
 
     def send_file(self, file: FileRange, start: int) -> int:
         assert isinstance(file, Range)
+        if self.disk_fails:
+            raise OSError(errno.EIO, "Input/output error")
         return 0 if self.files_cut else self.send(file.content(start))
 
     def watch_writable(self, wanted: bool) -> None:

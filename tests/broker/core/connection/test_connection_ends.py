@@ -144,3 +144,14 @@ def test_a_reply_of_which_a_part_was_taken_goes_on_where_it_stopped() -> None:
         assert world.transport.sent == b"abcdefghij" + b"0123456789" * other_replies
         assert world.transport.is_reading and not world.transport.is_watching
         world.connection.check_invariants()
+
+
+def test_a_range_that_the_disk_does_not_give_ends_the_connection_and_its_log_is_told() -> None:
+    world = World()
+    asked = Range(0, 100)
+    world.transport.disk_fails = True
+    world.connection.reply([asked])
+    assert world.transport.ended is not None
+    assert "cannot be read: Input/output error" in world.transport.ended[0]
+    assert not world.transport.bugs
+    assert asked.failure is not None
