@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from raftlog.linearizability.simulator.cluster import invariants as module
 from raftlog.linearizability.simulator.cluster.invariants import ClusterInvariants, Key
+from raftlog.linearizability.simulator.cluster.replica_contents import Batch
 from raftlog.linearizability.simulator.machine.world import World
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.metadata.records import PartitionState
@@ -45,3 +47,30 @@ def test_what_it_had_is_what_it_had_before_it_came_back_with_less_and_lost_power
     invariants._check_isr_has(KEY, 2, 2, 51)
 
     assert violations == []
+
+
+def looked_at(invariants: ClusterInvariants, start: int, *batches: Batch) -> None:
+    """A replica whose log begins at `start` has these below its high watermark."""
+    log = SimpleNamespace(log_start_offset=start, high_watermark=batches[-1].end_offset, config=None)
+    seen = SimpleNamespace(checked_end=0)
+    with pytest.MonkeyPatch.context() as patched:
+        headers = [SimpleNamespace(base_offset=batch.base_offset, batch=batch) for batch in batches]
+        patched.setattr(module, "raw_batches_of", lambda *_: [(header, b"") for header in headers])
+        patched.setattr(module, "batch_of", lambda header, _: header.batch)
+        patched.setattr(invariants.transaction_ends, "commit", lambda *_: None)
+        invariants._compare(1, KEY, cast(Any, SimpleNamespace(log=log)), cast(Any, seen))
+
+
+def test_what_a_bad_disk_alone_showed_is_found_again_where_a_power_cut_has_brought_it_back() -> None:
+    violations: list[Violation] = []
+    down: Any = SimpleNamespace(running=False, parts={})
+    invariants = ClusterInvariants(cast(World, SimpleNamespace(now=0.0, machines={1: down})), [1], violations.append)
+    first, unseen, last = (Batch(offset, offset + 2, offset, 0, 70) for offset in (40, 42, 44))
+
+    looked_at(invariants, 40, first)
+    looked_at(invariants, 44, last)
+    looked_at(invariants, 40, first, unseen, last)
+    assert (violations, invariants.committed[KEY]) == ([], [first, unseen, last])
+
+    looked_at(invariants, 40, first, unseen._replace(checksum=1))
+    assert [violation.invariant for violation in violations] == ["committed records"]
