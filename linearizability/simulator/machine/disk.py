@@ -354,6 +354,9 @@ class FaultyDisk:
         unsynced = [name for name, file in self.names.items() if file.pending]
         part = self.failing.get("sync")
         if part is not None and any(part in name for name in unsynced):
+            for name in unsynced:
+                if part in name:
+                    self.names[name].pending.clear()
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         for name in unsynced:
             self.names[name].sync()
@@ -366,12 +369,16 @@ class FaultyDisk:
     def list_directory(self, path: str) -> list[str]:
         """See Disk."""
         prefix = path + "/"
+        self._refuse("read", prefix)
         inside = [name[len(prefix) :] for name in [*self.names, *self.directories] if name.startswith(prefix)]
         return sorted({name.partition("/")[0] for name in inside if name})
 
     def make_directory(self, path: str, *, durable: bool = False) -> None:
         """See Disk. It takes no time, and those above are there for good."""
         made = [change for change in self._name_changes if change.made == path]
+        if path not in self.directories:
+            self._refuse("open", path)
+            self._refuse_growth(path)
         if path not in self.directories and not made:
             made = [NameChange(path.rpartition("/")[0] or "/", {}, path)]
             self._name_changes += made
@@ -416,6 +423,7 @@ class FaultyDisk:
 
     def stat(self, path: str) -> tuple[int, int]:
         """See Disk."""
+        self._refuse("read", path)
         file = self.names.get(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -183,6 +183,33 @@ def test_a_new_directory_is_lost_with_what_is_synced_in_it_until_its_name_is() -
         assert disk.exists("/d/p/0.log") == disk.exists("/d/p") == ("p" in names)
 
 
+def test_what_a_failed_sync_of_the_file_system_dropped_is_not_synced_by_the_next() -> None:
+    disk = FaultyDisk()
+    descriptor = disk.open("/d/0.log", create=True)
+    disk.sync_directory("/d")
+    disk.write_at(descriptor, b"lost", 0)
+    disk.failing["sync"] = "/d/"
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync_filesystem(descriptor)
+    disk.failing.clear()
+    assert disk.sync_filesystem(descriptor)
+    assert disk.read_at(descriptor, 10, 0) == b"lost"
+    disk.crash(Random(0))
+    assert disk.stat("/d/0.log")[0] == 0
+
+
+def test_a_full_disk_and_one_that_fails_make_no_directories() -> None:
+    disk = FaultyDisk()
+    disk.full = True
+    with pytest.raises(OSError, match="No space"):
+        disk.make_directory("/d/p")
+    disk.full = False
+    disk.failing["open"] = "/d/"
+    with pytest.raises(OSError, match="Input/output"):
+        disk.make_directory("/d/p")
+    assert not disk.exists("/d/p")
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_new_directory_stays_once_its_name_is_synced(at_once: bool) -> None:
     for seed in range(30):
