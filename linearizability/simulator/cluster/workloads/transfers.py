@@ -94,8 +94,10 @@ class Transfers(TopicWorkload):
             if not producer.is_ready and not await producer.initialize():
                 await asyncio.sleep(0.1)
                 continue
-            self._instances.setdefault(name, set()).add(producer.initialized)
             await self.prepare(producer)
+            if not producer.is_ready:
+                continue
+            self._instances.setdefault(name, set()).add(producer.initialized)
             transaction = producer.begin()
             self.transactions.append(transaction)
             try:
