@@ -49,13 +49,7 @@ def archive() -> Path:
         with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as directory, cluster() as brokers:
             made = Path(directory) / ARCHIVE.name
             reading = ("--bootstrap-server", brokers.bootstrap_servers, "--topic", "t", "--timeout-ms", "500")
-            subprocess.run(
-                [str(KAFKA), "tool", "console-consumer", *reading],
-                env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} -XX:ArchiveClassesAtExit={made}"},
-                capture_output=True,
-                check=True,
-                timeout=DEADLINE_SECONDS,
-            )
+            Tool("console-consumer", *reading, jvm=f"-XX:ArchiveClassesAtExit={made}").finish()
             made.replace(ARCHIVE)
     return ARCHIVE
 
@@ -63,12 +57,13 @@ def archive() -> Path:
 class Tool:
     """A tool that runs beside the test. What it prints goes to files: a full pipe would stop it."""
 
-    def __init__(self, name: str, *arguments: str) -> None:
+    def __init__(self, name: str, *arguments: str, jvm: str = "") -> None:
+        """`jvm`: an option of the machine, in place of the archive."""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(KAFKA), "tool", name, *arguments],
-            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} -XX:SharedArchiveFile={archive()}"},
+            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} {jvm or f'-XX:SharedArchiveFile={archive()}'}"},
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,

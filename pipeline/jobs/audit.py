@@ -55,7 +55,7 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     sums = ("sum(produced) AS produced", "sum(arrived) AS arrived", "count_if(produced <> arrived) AS wrong",
             "count(*) AS windows", "sum(greatest(produced - arrived, 0)) AS missing",
             "sum(greatest(arrived - produced, 0)) AS too_many")  # fmt: skip
-    for row in both.groupBy("topic").agg(*map(_expr, sums)).orderBy("topic").collect():
+    for row in both.groupBy("topic").agg(*map(running.expression, sums)).orderBy("topic").collect():
         text = f"{row.produced:,} produced, {row.arrived:,} arrived in {row.windows:,} windows"
         summary.add(row.topic, f"{text}: {row.missing:,} missing, {row.too_many:,} too many")
         summary.facts.setdefault("topics", {})[row.topic] = row.asDict()
@@ -68,12 +68,6 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
             say(f"… and more; --show N shows more than {options.show}")
     summary.add("verdict", "they agree" if summary.ok else "THEY DISAGREE", agree=summary.ok)
     return summary
-
-
-def _expr(text: str) -> Any:
-    from pyspark.sql.functions import expr
-
-    return expr(text)
 
 
 def produced(spark: Any, options: argparse.Namespace) -> tuple[Any, int]:
@@ -113,7 +107,8 @@ def compared(told: Any, rows: Any, window_ms: int) -> Any:
     one = told.selectExpr("topic", f"window - pmod(window, {window_ms}) AS window", "count").groupBy("topic", "window")
     begins = f"unix_millis(timestamp) - pmod(unix_millis(timestamp), {window_ms}) AS window"
     other = rows.selectExpr("topic", begins).groupBy("topic", "window")
-    told_of, found = one.agg(_expr("sum(count) AS told")), other.agg(_expr("count(*) AS found"))
+    told_of = one.agg(running.expression("sum(count) AS told"))
+    found = other.agg(running.expression("count(*) AS found"))
     joined = told_of.join(found, ["topic", "window"], "full")
     return joined.selectExpr("topic", "window", "coalesce(told, 0) AS produced", "coalesce(found, 0) AS arrived")
 

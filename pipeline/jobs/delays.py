@@ -61,7 +61,7 @@ def by_window(flights: Any, window: str, watermark: str) -> Any:
     found = flights.selectExpr("timestamp", f"from_json(CAST(value AS STRING), '{FLIGHT}') AS flight")
     found = found.selectExpr("timestamp", "flight.origin", "flight.dep_delay")
     # Without an airport it is no flight, and would be a record without a key, which a compacted topic does not take.
-    found = found.observe(LEFT_OUT, _expr("count_if(origin IS NULL) AS rows")).where("origin IS NOT NULL")
+    found = found.observe(LEFT_OUT, running.expression("count_if(origin IS NULL) AS rows")).where("origin IS NOT NULL")
     found = found.withWatermark("timestamp", watermark)
     counted = found.selectExpr(f"window(timestamp, '{window}') AS window", "origin", "dep_delay", "timestamp")
     grouped = counted.groupBy("window", "origin")
@@ -76,18 +76,12 @@ def by_window(flights: Any, window: str, watermark: str) -> Any:
 
 def _totals() -> list[Any]:
     return [
-        _expr("count(*) AS flights"),
-        _expr("count(dep_delay) AS departed"),
-        _expr("count_if(dep_delay IS NULL) AS cancelled"),
-        _expr("sum(dep_delay) AS delay_sum"),
-        _expr("max(dep_delay) AS delay_max"),
+        running.expression("count(*) AS flights"),
+        running.expression("count(dep_delay) AS departed"),
+        running.expression("count_if(dep_delay IS NULL) AS cancelled"),
+        running.expression("sum(dep_delay) AS delay_sum"),
+        running.expression("max(dep_delay) AS delay_max"),
     ]
-
-
-def _expr(text: str) -> Any:
-    from pyspark.sql.functions import expr
-
-    return expr(text)
 
 
 def main(arguments: list[str] | None = None) -> int:

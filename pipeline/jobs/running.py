@@ -271,6 +271,13 @@ def lag_of(source: Any) -> int:
     )
 
 
+def expression(text: str) -> Any:
+    """A column by SQL. PySpark is imported by whoever runs a job, and not before."""
+    from pyspark.sql.functions import expr
+
+    return expr(text)
+
+
 def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.startswith(("pyspark", "py4j"))
 

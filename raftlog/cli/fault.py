@@ -15,12 +15,13 @@ from raftlog.cli.connected import connected
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import print_json, table
 from raftlog.client.sync import SyncClient
-from raftlog.testing.faults.directory import FaultDirectory, is_stopped
+from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.faults import API_NAMES, APPLIED
 from raftlog.testing.faults.link_faults import between
 from raftlog.testing.faults.matching import ANY_API
 from raftlog.testing.faults.spec import ALWAYS, CLIENTS, KINDS, LINKS, PROCESSES, PROTOCOL, FaultSpec, When, to_json
 from raftlog.testing.faults.wiring import read_wiring
+from raftlog.testing.pids import is_stopped, lives
 from raftlog.testing.waiting import NotInTime, wait_until
 from raftlog.wire.errors import ErrorCode
 
@@ -259,24 +260,9 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 def _await_end(pid: int, broker: int, *, stopped: bool) -> None:
     try:
-        wait_until(lambda: is_stopped(pid) if stopped else not _lives(pid), END_SECONDS_MAX, lambda: f"broker {broker}")
+        wait_until(lambda: is_stopped(pid) if stopped else not lives(pid), END_SECONDS_MAX, lambda: f"broker {broker}")
     except NotInTime as error:
         raise CommandFailed(f"the broker goes on: {error}") from None
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return False
 
 
 def _count(spec: FaultSpec) -> None:
@@ -361,7 +347,7 @@ def _await_start(directory: FaultDirectory, broker: int, seconds: float) -> None
 
     def serves() -> bool:
         with socket.socket() as probe:
-            return _lives(directory.pids()[f"broker-{broker}"]) and (not port or not probe.connect_ex((HOST, port)))
+            return lives(directory.pids()[f"broker-{broker}"]) and (not port or not probe.connect_ex((HOST, port)))
 
     try:
         wait_until(serves, seconds, lambda: f"broker {broker} serves")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,8 +158,8 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
     if not found:
         raise CommandFailed(f"{path} names no partitions", "there is nothing to move")
     if len(found) < len(listed):
-        twice = next(each for at, (each, _) in enumerate(listed) if each in dict(listed[:at]))
-        raise CommandFailed(f"{path} names {twice[0]}[{twice[1]}] twice", "leave out one of the two")
+        topic, index = next(each for each, times in Counter(each for each, _ in listed).items() if times > 1)
+        raise CommandFailed(f"{path} names {topic}[{index}] twice", "leave out one of the two")
     return found
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raftlog.testing.pids import lives
 from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerDied, BrokerProcess
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _remove_what_was_left(place: Path) -> None:
     with suppress(OSError):  # who makes a directory there is told why it cannot be
         for name in os.listdir(place):
             own = _FRESH.fullmatch(name)
-            if own is not None and not _lives(int(own[1])):
+            if own is not None and not lives(int(own[1])):
                 _remove_unless_held(place / name)
 
 
@@ -254,16 +255,6 @@ def _remove_unless_held(path: Path) -> None:
         pass  # in use
     finally:
         os.close(held)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # somebody else's
-    return True
 
 
 def _remove(path: Path) -> None:

@@ -31,6 +31,7 @@ from raftlog.client import (
     TimedOut,
 )
 from tests.client.conftest import Servers
+from tests.programs import printed_by
 
 
 def test_records_go_out_and_come_back(servers: Servers, name: str) -> None:
@@ -184,8 +185,7 @@ def test_all_names_can_be_imported_without_arrays() -> None:
         "import sys; sys.modules.update(dict.fromkeys(('numpy', 'pyarrow', 'pandas')));"
         "from raftlog.client import *; print(TableDelivery.__name__)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "TableDelivery"
+    assert printed_by(script) == "TableDelivery"
 
 
 def test_importing_needs_no_arrays() -> None:
@@ -193,5 +193,4 @@ def test_importing_needs_no_arrays() -> None:
         "import sys; from raftlog.client import Client, SyncClient;"
         "print([name for name in ('numpy', 'pyarrow', 'pyspark', 'pandas') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    assert printed_by(script) == "[]"

@@ -17,7 +17,7 @@ from socket import create_connection
 
 from raftlog.linearizability.harness.systems.system import PROCESSES, CannotStart, Effect, System, counted
 from raftlog.testing.clusters import REPLICAS_MAX, data_directory
-from raftlog.testing.faults.directory import is_stopped
+from raftlog.testing.pids import is_stopped
 from raftlog.testing.ports import ReservedPort
 from raftlog.testing.waiting import NotInTime, wait_until
 

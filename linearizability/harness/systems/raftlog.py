@@ -13,10 +13,10 @@ from raftlog import __version__
 from raftlog.linearizability.harness.mutated import python
 from raftlog.linearizability.harness.systems.system import NEW_DISK, CannotStart, Effect, System, counted, nothing
 from raftlog.testing.clusters import Cluster, data_directory
-from raftlog.testing.faults.directory import is_stopped
 from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
+from raftlog.testing.pids import is_stopped
 from raftlog.testing.process import BrokerDied, BrokerProcess
 from raftlog.testing.waiting import NotInTime, wait_until
 

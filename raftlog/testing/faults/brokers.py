@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftlog.testing.faults.directory import is_stopped
 from raftlog.testing.faults.fault import Fault, Owner
 from raftlog.testing.faults.spec import FaultSpec
+from raftlog.testing.pids import is_stopped
 from raftlog.testing.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raftlog.testing.faults.spec import FaultSpec, from_json, refuse_impossible, to_json
+from raftlog.testing.pids import is_stopped
 
 FOLDER = "faults"
 BYTES_MAX = 1 << 16
@@ -23,14 +24,6 @@ DONE = b"done\n"
 TELL = b"tell\n"
 ANSWER_SECONDS_MAX = 2.0
 DEAD = (ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process stands still (SIGSTOP), where this system tells."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
 
 
 class FaultDirectory:

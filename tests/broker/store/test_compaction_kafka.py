@@ -23,6 +23,7 @@ from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import BatchHeader, Record, decode_batch, iterate_batches
+from tests import java
 from tests.broker.core.log.test_validation_kafka import KAFKA, free_port
 from tests.broker.store.compaction_world import run_steps
 
@@ -154,11 +155,9 @@ def compare_rounds(kafka: Kafka, directory: Path) -> None:
         assert all((log / path.name).read_bytes() == path.read_bytes() for path in ours.glob("*.txnindex"))
 
 
-@pytest.mark.java
+@java.needed
 @pytest.mark.slow
 def test_kafka_and_we_leave_the_same_batches(tmp_path: Path) -> None:
-    if shutil.which("java") is None or not KAFKA.exists():
-        pytest.skip("needs Java 17 and the jars of Kafka")
     kafka = Kafka(tmp_path / "kafka")
     try:
         compare_rounds(kafka, tmp_path)

@@ -15,6 +15,7 @@ import pytest
 
 from raftlog.cli.dev import welcome, what_the_broker_said
 from raftlog.testing import BrokerDied, Cluster, cluster
+from raftlog.testing.pids import lives
 from raftlog.testing.ports import ReservedPort
 from raftlog.testing.process import BrokerProcess
 from tests.raftlog.cli.conftest import Run
@@ -67,16 +68,6 @@ def dev(tmp_path: Path) -> Iterator[Any]:
         each.kill()
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    # A zombie whose parent is gone too, in a container without an init, has ended as well.
-    status = Path(f"/proc/{pid}/status")
-    return status.exists() and "\nState:\tZ" in status.read_text()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any, run: Run, number: int) -> None:
@@ -84,7 +75,7 @@ def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any,
     described = json.loads(running.first_line())
     (broker,) = described["brokers"]
     assert described["bootstrap_servers"] == broker["address"]
-    assert (broker["id"], is_gone(broker["pid"])) == (1, False)
+    assert (broker["id"], not lives(broker["pid"])) == (1, False)
     assert broker["command"][1:4] == ["-m", "raftlog", "broker"]
     server = ["-b", described["bootstrap_servers"]]
     assert run("produce", "t", *server, stdin="hello\n").code == 0
@@ -92,7 +83,7 @@ def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any,
     directory = Path(broker["data_dir"])
     assert directory.exists()
     assert running.end(number) == (0, "", "")
-    assert is_gone(broker["pid"])
+    assert not lives(broker["pid"])
     assert not directory.parent.exists()
 
 
@@ -161,7 +152,7 @@ def test_brokers_do_not_outlive_a_parent_that_is_killed(dev: Any) -> None:
     running = dev("--json")
     (broker,) = json.loads(running.first_line())["brokers"]
     running.kill()
-    wait_until(lambda: is_gone(broker["pid"]))
+    wait_until(lambda: not lives(broker["pid"]))
 
 
 @pytest.mark.long

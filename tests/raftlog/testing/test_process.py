@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.clusters import data_directory
+from raftlog.testing.pids import lives
 from tests.waiting import wait_until
 
 PARENT = """
@@ -23,15 +24,6 @@ broker.pause()
 print(broker.pid, flush=True)
 sys.stdin.read()
 """
-
-
-def lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # One that has ended and that nobody has collected is no process any more.
-    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_paused_broker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
@@ -88,6 +80,6 @@ def test_what_is_held_is_left_alone_although_its_process_cannot_be_seen(
     """As with a folder that containers share."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with data_directory(None) as first:
-        monkeypatch.setattr("raftlog.testing.clusters._lives", lambda _: False)
+        monkeypatch.setattr("raftlog.testing.clusters.lives", lambda _: False)
         with data_directory(None):
             assert first.is_dir()

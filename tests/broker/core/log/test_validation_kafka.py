@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
 import subprocess
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.brokers import start_kafka
 from raftlog.wire.errors import ErrorCode
+from tests import java
 from tests.broker.core.log.produce_cases import TOPICS, batch_of, cases, with_wrong_crc
 from tests.paths import KAFKA
 
@@ -34,8 +34,6 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a Kafka broker that has the table's topics."""
-    if shutil.which("java") is None or not KAFKA.exists():
-        pytest.skip("needs Java 17 and the jars of Kafka")
     directory, port = str(tmp_path_factory.mktemp("kafka")), free_port()
     start_kafka("--dir", directory, "--nodes", "1", "--port", str(port))
     try:
@@ -87,7 +85,7 @@ def produce(connection: socket.socket, topic: str, payload: bytes) -> tuple[int,
     return error, tuple(refused)
 
 
-@pytest.mark.java
+@java.needed
 @pytest.mark.slow
 def test_kafka_gives_each_payload_the_answer_of_the_table(kafka: int) -> None:
     with socket.create_connection(("127.0.0.1", kafka), timeout=20) as connection:
