@@ -235,7 +235,7 @@ def _put_in_force(directory: FaultDirectory, spec: FaultSpec) -> None:
     for broker in spec.brokers if spec.kind in PROCESSES else ():
         # A process of that number may be a stranger's by now.
         if not directory.is_there(f"broker-{broker}"):
-            raise CommandFailed(f"broker {broker} does not run", "`raftlog fault list` shows what ended it")
+            raise _does_not_run(broker)
     try:
         directory.add(spec)
     except ValueError as error:
@@ -244,23 +244,29 @@ def _put_in_force(directory: FaultDirectory, spec: FaultSpec) -> None:
     for broker in spec.brokers:
         pid = pids[f"broker-{broker}"]
         if spec.kind in SIGNALS:
-            _send(pid, SIGNALS[spec.kind])
-            _await_end(pid, broker, stopped=spec.kind == "freeze")
+            try:
+                os.kill(pid, SIGNALS[spec.kind])
+            except ProcessLookupError:
+                raise _does_not_run(broker) from None
+            _await_effect(directory, broker, pid, stopped=spec.kind == "freeze")
             directory.change(spec.number, _count)
         elif spec.kind in BY_BROKERS:
-            _await_end(pid, broker, stopped=False)
+            _await_effect(directory, broker, pid, stopped=False)
 
 
-def _send(pid: int, number: signal.Signals) -> None:
+def _does_not_run(broker: int) -> CommandFailed:
+    return CommandFailed(f"broker {broker} does not run", "`raftlog fault list` shows what ended it")
+
+
+def _await_effect(directory: FaultDirectory, broker: int, pid: int, *, stopped: bool) -> None:
+    def is_seen() -> bool:
+        if stopped:
+            return is_stopped(pid)
+        # A process whose first thread has ended has its ports until the last one has.
+        return not lives(pid) and not directory.is_there(f"broker-{broker}")
+
     try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        raise CommandFailed(f"process {pid} is gone already", "`raftlog fault list` shows what ended it") from None
-
-
-def _await_end(pid: int, broker: int, *, stopped: bool) -> None:
-    try:
-        wait_until(lambda: is_stopped(pid) if stopped else not lives(pid), END_SECONDS_MAX, lambda: f"broker {broker}")
+        wait_until(is_seen, END_SECONDS_MAX, lambda: f"broker {broker}")
     except NotInTime as error:
         raise CommandFailed(f"the broker goes on: {error}") from None
 
@@ -323,8 +329,8 @@ def heal(arguments: list[str]) -> int:
     for spec in specs:
         healed.append(directory.change(spec.number, _end))
         for broker in spec.brokers if spec.kind == "freeze" else ():
-            with suppress(CommandFailed):  # something else has ended it
-                _send(directory.pids()[f"broker-{broker}"], signal.SIGCONT)
+            with suppress(ProcessLookupError):  # something else has ended it
+                os.kill(directory.pids()[f"broker-{broker}"], signal.SIGCONT)
     directory.tell()
     for spec in healed:
         for broker in spec.brokers if spec.has_ended_brokers else ():

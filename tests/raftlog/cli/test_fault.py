@@ -19,12 +19,14 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def dev() -> Iterator[dict[str, Any]]:
-    """What `raftlog dev --faults --json` says."""
+    """What `raftlog dev --faults --json` says. The cluster has a topic "orders"."""
     command = [sys.executable, "-m", "raftlog", "dev", "--faults", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())
+            described = json.loads(process.stdout.readline())
+            send(described, "orders")
+            yield described
         finally:
             process.terminate()
 
@@ -52,7 +54,6 @@ def send(dev: dict[str, Any], topic: str) -> int:
 
 
 def test_a_fault_of_requests_is_added_waited_for_and_healed(dev: dict[str, Any], fault: Any) -> None:
-    send(dev, "orders")
     code, number, _ = fault("add", "error", "Produce", "NOT_LEADER_OR_FOLLOWER", "--topic", "orders", "--times", "2")
     assert code == 0
     send(dev, "orders")

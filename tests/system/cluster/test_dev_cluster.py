@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from raftlog.testing.pids import lives
 from tests.raftlog.cli.conftest import Run
 from tests.raftlog.cli.conftest import run as in_process
 from tests.raftlog.cli.test_dev import dev as started
-from tests.raftlog.cli.test_dev import is_gone
 from tests.waiting import wait_until
 
 run = in_process  # fixtures
@@ -30,7 +30,7 @@ def test_three_brokers_of_which_one_is_killed_and_started_by_hand(dev: Any, run:
     assert run("produce", "t", *server, stdin="before\n").code == 0
     victim = brokers[1]
     os.kill(victim["pid"], signal.SIGKILL)
-    wait_until(lambda: is_gone(victim["pid"]), "it is dead")
+    wait_until(lambda: not lives(victim["pid"]), "it is dead")
     assert run("produce", "t", *server, stdin="without it\n").code == 0
 
     def fenced() -> list[int]:
