@@ -8,7 +8,7 @@ from typing import Any
 from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
-from raftlog.cli.reach import look_at, partitions_by_leader, settings_of, state_of, why_fenced
+from raftlog.cli.reach import look_at, partitions_by_leader, settings_of, state_of, under_replicated, why_fenced
 from raftlog.client.core.addresses import Address, parse_address
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
@@ -70,6 +70,7 @@ def describe(client: SyncClient) -> dict[str, Any]:
         }
 
     offline = client.admin.offline_logs(partitions_by_leader(metadata))
+    behind = under_replicated(client, metadata.topics)
     partitions = [ailment(topic.name or "", each, offline) for topic in metadata.topics for each in topic.partitions]
     return {
         "cluster_id": brokers.cluster_id,
@@ -83,7 +84,7 @@ def describe(client: SyncClient) -> dict[str, Any]:
         "brokers": [broker(each) for each in sorted(brokers.brokers, key=lambda each: each.broker_id)],
         "partitions": {
             "total": len(partitions),
-            "under_replicated": [each for each in partitions if len(each["isr"]) < len(each["replicas"])],
+            "under_replicated": [each for each in partitions if (each["topic"], each["partition"]) in behind],
             "offline": [each for each in partitions if each["leader"] is None or each["log_offline"]],
         },
     }

@@ -19,7 +19,15 @@ from raftlog.cli.arguments import Parser, add_connection, add_json
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import UsageError
 from raftlog.cli.output import plural, print_json
-from raftlog.cli.reach import Look, look_at, partitions_by_leader, settings_of, state_of, why_fenced
+from raftlog.cli.reach import (
+    Look,
+    look_at,
+    partitions_by_leader,
+    settings_of,
+    state_of,
+    under_replicated,
+    why_fenced,
+)
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address, parse_addresses
 from raftlog.client.core.metadata import TopicPartition
@@ -62,6 +70,7 @@ class Patient(NamedTuple):
     looks: Mapping[int, Look]
     settings: Mapping[int, Mapping[str, str]]
     offline_logs: frozenset[TopicPartition]
+    under_replicated: frozenset[TopicPartition]
     now_ms: float
 
 
@@ -117,7 +126,8 @@ def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Pa
     by_broker = {each.broker_id: look for each, look in zip(brokers, looks, strict=True)}
     metadata = client.admin.metadata()
     offline = client.admin.offline_logs(partitions_by_leader(metadata))
-    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, now_ms)
+    behind = under_replicated(client, metadata.topics)
+    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, behind, now_ms)
 
 
 # ── the way there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -285,7 +295,7 @@ def of_topics(patient: Patient) -> Iterator[Finding]:
         for topic, each in partitions
         if each.leader_id < 0 or (topic.name or "", each.partition_index) in patient.offline_logs
     ]
-    behind = [topic.name or "" for topic, each in partitions if len(each.isr_nodes) < len(each.replica_nodes)]
+    behind = [topic for topic, _ in patient.under_replicated]
     for names, what, level in ((offline, "offline", ERROR), (behind, "under-replicated", WARNING)):
         if names:
             fix = "`raftlog cluster status` shows which, and which broker is missing"

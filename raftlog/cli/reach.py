@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raftlog.client.connection import TOOL_CLIENT_ID, Connection
@@ -16,7 +16,7 @@ from raftlog.client.topics import ResourceType
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from raftlog.wire.messages.metadata import MetadataResponse
+from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 FULL_BYTES = 4 << 20
 FULL_PERCENT = 1.0
@@ -67,6 +67,23 @@ def partitions_by_leader(metadata: MetadataResponse) -> dict[int, list[TopicPart
             if each.leader_id >= 0:
                 found.setdefault(each.leader_id, []).append((topic.name or "", each.partition_index))
     return found
+
+
+def under_replicated(client: SyncClient, topics: Iterable[MetadataResponseTopic]) -> frozenset[TopicPartition]:
+    """Those that miss replicas. The ones that a reassignment is adding are not missed yet (KIP-352)."""
+    under_way = client.admin.reassignments()
+
+    def misses(topic: str, partition: MetadataResponsePartition) -> bool:
+        move = under_way.get((topic, partition.partition_index))
+        adding = move.adding if move is not None else ()
+        return len(partition.isr_nodes) < len(set(partition.replica_nodes) - set(adding))
+
+    return frozenset(
+        (topic.name or "", each.partition_index)
+        for topic in topics
+        for each in topic.partitions
+        if misses(topic.name or "", each)
+    )
 
 
 def settings_of(client: SyncClient, broker: int) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from raftlog.cli.config import refuse_unknown
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
+from raftlog.cli.reach import under_replicated
 from raftlog.client.core.errors import Rejected
 from raftlog.client.offsets import EARLIEST, LATEST
 from raftlog.client.sync import SyncClient
@@ -139,9 +140,10 @@ def describe(arguments: list[str]) -> int:
             topics = all_topics(client, internal=False)
         configs = overrides(client, [topic.name or "" for topic in topics])
         shown = [describe_topic(client, topic, configs.get(topic.name or "", {})) for topic in topics]
+        behind = under_replicated(client, topics) if options.under_replicated_partitions else frozenset()
     if options.under_replicated_partitions:
         for each in shown:
-            each["partitions"] = [one for one in each["partitions"] if len(one["isr"]) < len(one["replicas"])]
+            each["partitions"] = [one for one in each["partitions"] if (each["name"], one["partition"]) in behind]
         shown = [each for each in shown if each["partitions"]]
     if options.json:
         print_json({"topics": shown})

@@ -21,6 +21,7 @@ from raftlog.cli.doctor import (
 from raftlog.cli.reach import DiskLook, Look, look_at, why_fenced
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address
+from raftlog.client.core.metadata import TopicPartition
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from raftlog.wire.messages.metadata import MetadataResponse
 from tests.raftlog.cli.conftest import Run
@@ -43,7 +44,8 @@ def patient(looks: dict[int, Look], settings: dict[int, dict[str, str]] | None =
     ]
     cluster = DescribeClusterResponse(cluster_id="c", brokers=brokers)
     bootstrap = [Look(Address(at, 9092), resolved=[at], cluster_id="c")]
-    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, frozenset(), 0.0)
+    none: frozenset[TopicPartition] = frozenset()
+    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, none, none, 0.0)
 
 
 def test_a_healthy_broker_has_no_errors(on_broker: Run) -> None:

@@ -154,6 +154,26 @@ def test_a_move_is_called_off(world: World, operate: Run, name: str, tmp_path: P
     assert is_done(operate)
 
 
+def test_replicas_that_are_being_added_are_not_missed(world: World, operate: Run, name: str, tmp_path: Path) -> None:
+    assert operate("topic", "create", name, "--replication-factor", "2").code == 0
+    (kept,) = [each.replicas for each in world.described(name)]
+    (down,) = {1, 2, 3} - set(kept)
+    world.cluster.broker(down).kill()
+    wait_until(lambda: "fenced" in operate("cluster", "status").out, "it is down")
+    plan = {"partitions": [{"topic": name, "partition": 0, "replicas": [*kept, down]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert operate("partition", "reassign", "--execute", str(tmp_path / "plan.json")).code == 0
+    wait_until(lambda: set(world.partitions(name)[0].replicas) == {1, 2, 3}, "the third is being added")
+    assert not is_done(operate)
+    assert name not in {each["topic"] for each in status(operate)["partitions"]["under_replicated"]}
+    asked = ("topic", "describe", name, "--under-replicated-partitions", "--json")
+    assert operate(*asked).json == {"topics": []}
+    world.cluster.broker(down).start()
+    wait_until(lambda: is_done(operate), "it is added", 60)
+    world.cluster.broker(down).kill()
+    wait_until(lambda: len(operate(*asked).json["topics"]) == 1, "now it is missed")
+
+
 def test_a_throttle_waits_for_a_broker_that_is_down(world: World, operate: Run, name: str, tmp_path: Path) -> None:
     topic = world.create(name)
     down = world.follower(topic).node_id
