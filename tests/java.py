@@ -19,6 +19,8 @@ from tests.paths import KAFKA, ROOT
 DEADLINE_SECONDS = 120.0
 # What tests start lives for seconds: compiling well is not worth the time.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# A JVM that cannot use an archive says so, by default among what the tool prints.
+WARNINGS = "-Xlog:disable -Xlog:all=warning:stderr"
 ARCHIVE = ROOT / ".make" / "kafka-tools.jsa"
 """The classes of Kafka's tools as the JVM has them once they are loaded, which is half of what a tool does."""
 
@@ -59,11 +61,12 @@ class Tool:
 
     def __init__(self, name: str, *arguments: str, jvm: str = "") -> None:
         """`jvm`: an option of the machine, in place of the archive."""
+        options = jvm or f"-XX:SharedArchiveFile={archive()}"
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(KAFKA), "tool", name, *arguments],
-            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} {jvm or f'-XX:SharedArchiveFile={archive()}'}"},
+            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} {WARNINGS} {options}"},
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,

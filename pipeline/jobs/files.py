@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pyarrow import fs
@@ -38,7 +39,7 @@ class Folder:
         self.files.create_dir(path.rpartition("/")[0])
         with self.files.open_output_stream(f"{path}.tmp") as stream:
             stream.write(text.encode())
-        self.files.move(f"{path}.tmp", path)
+        self._rename(f"{path}.tmp", path)
 
     def read(self, name: str) -> str | None:
         """None for a file that is not there."""
@@ -56,7 +57,26 @@ class Folder:
 
     def move(self, name: str, to: str) -> None:
         self.files.create_dir(self.path(to).rpartition("/")[0])
-        self.files.move(self.path(name), self.path(to))
+        self._rename(self.path(name), self.path(to))
+
+    def _rename(self, path: str, to: str) -> None:
+        """On a disk of this machine the file and its name are there for good: a checkpoint may count on them."""
+        is_local = isinstance(self.files, fs.LocalFileSystem)
+        if is_local:
+            _sync(path)
+        self.files.move(path, to)
+        if is_local:
+            above = PurePath(to).relative_to(self.root).parents
+            for folder in [*(f"{self.root}/{each}" for each in above), str(PurePath(self.root).parent)]:
+                _sync(folder)
+
+
+def _sync(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def identity(checkpoint: str, job: str) -> str:

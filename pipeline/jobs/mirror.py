@@ -48,16 +48,16 @@ def build_parser() -> Parser:
 
 def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     topics = options.topics.split(",")
-    with SyncClient(options.bootstrap_servers, timeout=options.timeout) as here:
-        with SyncClient(options.target, timeout=options.timeout) as there:
-            prepare(here, there, options, say)
+    prepare(options, say)
     frame = running.source(spark, options, options.topics, includeHeaders=True)
     prefix = options.prefix.replace("'", "")
     columns = ["key", "value", "headers", "timestamp", "partition", f"concat('{prefix}', topic) AS topic",
                "topic AS source_topic", "partition AS source_partition", "offset AS source_offset"]  # fmt: skip
     writer = frame.selectExpr(*columns).writeStream.format("raftlog").option("includeTimestamp", True)
     writer = writer.option("kafka.bootstrap.servers", options.target).option("offsetMapping", options.mapping)
-    totals = running.follow(options, running.triggered(writer, options).start, say)
+    start = running.triggered(writer, options).start
+    # Topics may get partitions while they are copied.
+    totals = running.follow(options, start, say, mended=lambda: prepare(options, say))
     summary = Summary(NAME)
     summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
     summary.add("copies", ", ".join(options.prefix + topic for topic in topics))
@@ -67,8 +67,15 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     return summary
 
 
-def prepare(here: SyncClient, there: SyncClient, options: argparse.Namespace, say: Say) -> None:
-    """Copies get the partitions that their topics have now, new ones their settings, too."""
+def prepare(options: argparse.Namespace, say: Say) -> bool:
+    """Copies get the partitions that their topics have now, new ones their settings, too. Whether any did."""
+    with SyncClient(options.bootstrap_servers, timeout=options.timeout) as here:
+        with SyncClient(options.target, timeout=options.timeout) as there:
+            return _prepare(here, there, options, say)
+
+
+def _prepare(here: SyncClient, there: SyncClient, options: argparse.Namespace, say: Say) -> bool:
+    changed = False
     if not options.prefix and here.admin.describe_cluster().cluster_id == there.admin.describe_cluster().cluster_id:
         raise UsageError("--target is the cluster that is copied: --prefix tells the copies from what they are made of")
     ensure(there, options.mapping, partitions=1, configs=KEPT)
@@ -83,9 +90,12 @@ def prepare(here: SyncClient, there: SyncClient, options: argparse.Namespace, sa
         copy = options.prefix + topic
         if ensure(there, copy, partitions=count, configs=own):
             say(f"topic {copy}: made with {count} partitions")
+            changed = True
         elif len(there.admin.topic(copy).partitions) < count:
             there.admin.create_partitions(copy, count)
             say(f"topic {copy}: now with {count} partitions")
+            changed = True
+    return changed
 
 
 def _move_groups(options: argparse.Namespace, summary: Summary) -> None:

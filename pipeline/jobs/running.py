@@ -121,6 +121,10 @@ def add_stream(made: Parser, *, required: bool = True) -> None:
         "--follow", action="store_true", help="go on with what comes, until Ctrl-C; without it, end when all is read"
     )
     group.add_argument("--every", default="5 seconds", metavar="TIME", help="with --follow (default %(default)r)")
+    group.add_argument(
+        "--accept-data-loss", action="store_true",
+        help="go on with what is there where records were deleted before they were read; without it, fail",
+    )  # fmt: skip
     made.set_defaults(watcher=None)
     group.add_argument("--max-offsets", type=positive_count, metavar="N", help="at most so many in a micro-batch")
 
@@ -209,6 +213,8 @@ def source(spark: Any, options: argparse.Namespace, topic: str, **more: Any) -> 
     given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
     if options.max_offsets is not None:
         given["maxOffsetsPerTrigger"] = options.max_offsets
+    if options.accept_data_loss:
+        given["failOnDataLoss"] = False
     return spark.readStream.format("raftlog").options(**given, **more).load()
 
 
@@ -224,36 +230,45 @@ def triggered(writer: Any, options: argparse.Namespace) -> Any:
     return writer.trigger(processingTime=options.every) if options.follow else writer.trigger(availableNow=True)
 
 
-def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> QueryTotals:
+def follow(
+    options: argparse.Namespace, start: Callable[[], Any], say: Say, *, mended: Callable[[], bool] = lambda: False
+) -> QueryTotals:
     """Start a query, tell how it gets on, and return when it has ended, or Ctrl-C has ended it.
 
     `options.watcher`, if there is one, is asked whether to end a query that follows: then it reads what is there.
+    `mended` is called when the query has failed; if it removed the cause, the query is started again.
     """
-    for attempt in range(1, STARTS_MAX + 1):
+    totals, began, late = QueryTotals(), time.monotonic(), 0
+    while True:
         try:
-            return _follow(start(), options.watcher, say)
+            _follow(start(), totals, options.watcher, say)
+            break
         except Exception as error:
             if not _is_sparks(error):
                 raise
-            if "failed to connect back" not in str(error):
+            is_late = "failed to connect back" in str(error)
+            if not is_late and not mended():
                 raise _told(error) from error
-            say(f"Spark's planner did not begin in time (attempt {attempt} of {STARTS_MAX})")
-    raise CommandFailed("Spark's planner did not begin in time", "the machine is too busy")
+            late += is_late
+            if is_late:
+                say(f"Spark's planner did not begin in time (attempt {late} of {STARTS_MAX})")
+            if late == STARTS_MAX:
+                raise CommandFailed("Spark's planner did not begin in time", "the machine is too busy") from error
+    totals.seconds = time.monotonic() - began
+    return totals
 
 
-def _follow(query: Any, watcher: Watcher | None, say: Say) -> QueryTotals:
-    found, began = QueryTotals(), time.monotonic()
+def _follow(query: Any, totals: QueryTotals, watcher: Watcher | None, say: Say) -> None:
     try:
         while not query.awaitTermination(LOOK_SECONDS):
             if watcher is not None and watcher.ends():
                 query.processAllAvailable()
                 query.stop()
-            found.update(query, watcher, say)
+            totals.update(query, watcher, say)
     except KeyboardInterrupt:
         query.stop()
-    found.update(query, watcher, say)
-    found.seconds = time.monotonic() - began
-    return found
+    finally:
+        totals.update(query, watcher, say)
 
 
 def too_late(progress: Any) -> int:
@@ -287,7 +302,8 @@ def _told(error: Exception) -> CommandFailed:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if ": " in line and line.split(": ")[0].rpartition(".")[2].isidentifier()]
     last = next((line for line in reversed(said) if line.startswith("raftlog.")), said[-1] if said else str(error))
-    return CommandFailed(f"the query failed: {last}")
+    lost = "failOnDataLoss" in last
+    return CommandFailed(f"the query failed: {last}", "--accept-data-loss does that" if lost else None)
 
 
 def to_stdout(text: str) -> None:

@@ -37,10 +37,12 @@ Run = Callable[..., Any]
 def run(spark: Any, broker: Broker) -> Run:
     """`run(job, *arguments)` is its summary."""
 
-    def start(job: Any, *arguments: str, brokers: str | None = None) -> Any:
+    def start(job: Any, *arguments: str, brokers: str | None = None, watcher: running.Watcher | None = None) -> Any:
         given = ["-b", brokers or broker.bootstrap_servers, *arguments] if job is not verify else list(arguments)
         told: list[str] = []
-        summary = running.perform(job, spark, job.build_parser().parse(given), told.append)
+        options = job.build_parser().parse(given)
+        options.watcher = watcher
+        summary = running.perform(job, spark, options, told.append)
         summary.told = told
         return summary
 
@@ -275,6 +277,51 @@ def test_a_mirror_has_the_same_records_and_groups_find_their_place(
     client.admin.commit_offsets(name, ahead)
     run(mirror, *given, *state)
     assert client.admin.committed_offsets(name).items() >= ahead.items()
+
+
+def test_a_job_stops_at_records_that_are_gone_until_it_is_told_to_go_on(
+    run: Run, topic: Topic, client: SyncClient, broker: Broker, tmp_path: Path, name: str
+) -> None:
+    source = topic([b"0", b"1"])
+    given = ("--topics", source, "--prefix", "copy-", "--target", broker.bootstrap_servers, "--mapping", f"{name}-map")
+    given += ("--checkpoint", str(tmp_path))
+    run(mirror, *given)
+    fill(client, source, [b"2", b"3"])
+    client.admin.delete_records({(source, 0): 3})
+    with pytest.raises(CommandFailed, match="the first one that is left is 3") as refused:
+        run(mirror, *given)
+    assert refused.value.hint == "--accept-data-loss does that"
+    run(mirror, *given, "--accept-data-loss")
+    assert [one.value for one in everything(client, f"copy-{source}")] == [b"0", b"1", b"3"]
+
+
+class AddsAPartition:
+    """Looks on at a mirror. When the first micro-batch is copied, it adds a partition to the topic, with a record."""
+
+    def __init__(self, client: SyncClient, topic: str) -> None:
+        self.client, self.topic, self.batches = client, topic, 0
+
+    def note(self, progress: Any) -> None:
+        self.batches += 1
+        if self.batches == 1:
+            self.client.admin.create_partitions(self.topic, 2)
+            with self.client.producer() as producer:
+                producer.send(self.topic, b"new", partition=1)
+
+    def ends(self) -> bool:
+        return self.batches > 1
+
+
+def test_a_mirror_follows_when_a_topic_gets_partitions(
+    run: Run, topic: Topic, client: SyncClient, broker: Broker, tmp_path: Path, name: str
+) -> None:
+    source = topic([b"old"])
+    arguments = ["--topics", source, "--prefix", "copy-", "--target", broker.bootstrap_servers, "--follow"]
+    arguments += ["--every", "0 seconds", "--mapping", f"{name}-map", "--checkpoint", str(tmp_path)]
+    summary = run(mirror, *arguments, watcher=AddsAPartition(client, source))
+    copied = [(one.partition, one.value) for one in everything(client, f"copy-{source}")]
+    assert sorted(copied) == [(0, b"old"), (1, b"new")] and summary.facts["rows_in"] == 2
+    assert f"topic copy-{source}: now with 2 partitions" in summary.told
 
 
 def test_copies_keep_the_times_of_records_and_groups_go_by_their_own_mirror(
