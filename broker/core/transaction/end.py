@@ -176,14 +176,17 @@ def _sender(request: EndTxn, known: TransactionMetadata) -> Sender:
         if producer_id != known.producer_id:
             return Sender.UNKNOWN
         return Sender.CURRENT if epoch == known.producer_epoch else Sender.FENCED
-    if producer_id == known.previous_producer_id and epoch == EPOCH_EXHAUSTED and known.producer_epoch == 0:
+    # Otherwise the epoch rose when another producer took the transactional id over, and left off with an older client.
+    end_raised_epoch = known.client_version >= EPOCH_BUMP_FROM
+    is_exhausted = producer_id == known.previous_producer_id and epoch == EPOCH_EXHAUSTED and known.producer_epoch == 0
+    if end_raised_epoch and is_exhausted:
         # The last epoch of the id before.
         return Sender.REPEATS
     if producer_id != known.producer_id:
         return Sender.UNKNOWN
     if epoch == known.producer_epoch:
         return Sender.CURRENT
-    return Sender.REPEATS if epoch + 1 == known.producer_epoch else Sender.FENCED
+    return Sender.REPEATS if end_raised_epoch and epoch + 1 == known.producer_epoch else Sender.FENCED
 
 
 def _answer(known: TransactionMetadata, raises_epoch: bool) -> EndedTransaction:

@@ -125,6 +125,23 @@ def test_a_delayed_end_is_recognized_while_and_after_the_transaction_ends() -> N
     assert world.end(producer, ABORT).error is E.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_zombie_is_not_told_of_the_end_that_an_older_client_has_made_with_the_next_epoch(
+    committed: bool, is_complete: bool
+) -> None:
+    """It repeats nothing: its epoch was not raised by an end, but by the producer that fenced it."""
+    world = World()
+    zombie = identity(*world.init()[1:])
+    older = identity(*world.init()[1:])
+    assert (older.epoch, zombie.epoch) == (1, 0)
+    assert world.add(older, P0, client_version=0) is E.NONE
+    assert world.end(older, committed, client_version=0).error is E.NONE
+    if is_complete:
+        world.complete()
+    assert world.end(zombie, committed) == (E.PRODUCER_FENCED, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("state", STORED)
 @pytest.mark.parametrize("is_repeated", [False, True])
