@@ -37,7 +37,7 @@ help:
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"
 	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
 	@echo "make kafka-answers  what Apache Kafka answers to the questions of tests/system/answers, written down anew (Java)"
-	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
+	@echo "make check-deep EFFORT=n  the random tests of every part, n times as many tries as usual (DEEP=folders: of those)"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      what ruff can mend by itself"
 	@echo "make lock        take the newest versions for tests, lint and demo on this Python (PYTHON=python3.N: on that)"
@@ -147,8 +147,11 @@ client-kafka: compiled
 kafka-answers: compiled
 	$(BIN)/python -m tests.system.answers.test_answers
 
+EFFORT ?= 50
+DEEP ?= $(UNIT)
+
 check-deep: $(READY)
-	RAFTLOG_TEST_EFFORT=50 $(BIN)/pytest -q tests/linearizability/checker
+	RAFTLOG_TEST_EFFORT=$(EFFORT) $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) $(DEEP)
 
 SEED ?= 1
 MINUTES ?= 5
