@@ -21,6 +21,7 @@ from raftlog.linearizability.harness.scenarios import (
     raftlog_of,
     reassign,
     rolling_restart,
+    voters,
     wiped_disk,
     zombie_writer,
 )
@@ -244,6 +245,7 @@ _ALL: tuple[Fault, ...] = (
     ),
     Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),
     Fault("reassign", "partitions move to other brokers", reassign, frozenset({"partitions"})),
+    Fault("voters", "a broker loses its vote on the metadata, and gets it back", voters, frozenset({"voters"})),
     Fault(
         "isr-of-one",
         "the in-sync replicas shrink to the leader, it dies, and another replica is elected; loses records",

@@ -15,7 +15,7 @@ from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, Fault, faults_named
 from raftlog.linearizability.harness.plan import Interrupted, Plan, wait_for
-from raftlog.linearizability.harness.scenarios import BIT_FLIP, TELL_THEIR_POINT
+from raftlog.linearizability.harness.scenarios import BIT_FLIP, TELL_THEIR_POINT, VOTERS
 from raftlog.linearizability.harness.systems.system import NEW_DISK, Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
 from raftlog.testing.faults.spec import ENDING
@@ -44,7 +44,9 @@ def schedule(name: str, seconds: float, seed: int, abilities: frozenset[str]) ->
     random = Random(f"{seed} faults")
     chosen = faults_named(name, abilities)
     longer = max(fault.longer for fault in chosen)
-    unit = min(PERIOD_SECONDS * longer, seconds / PERIODS_MIN / 1.5)
+    turns = PERIODS_MIN if name == EVERYTHING else max(PERIODS_MIN, len(chosen))
+    # A period and the quiet behind it take 1.6 units at the most, so that each fault has its turn.
+    unit = min(PERIOD_SECONDS * longer, seconds / turns / 1.6)
     periods: list[Period] = []
     at = unit * 0.25
     while at + unit * 0.5 < seconds and name != "none":
@@ -62,6 +64,12 @@ def schedule(name: str, seconds: float, seed: int, abilities: frozenset[str]) ->
 def _one_loses(faults: list[Fault]) -> tuple[Fault, ...]:
     losing = [fault for fault in faults if fault.loses_records]
     return tuple(fault for fault in faults if fault not in losing[1:])
+
+
+def _healing_order(each: tuple[int, Effect]) -> tuple[int, int]:
+    """A broker may be unable to start on a full disk, or without the others. A vote is given by a majority."""
+    number, effect = each
+    return 2 if effect.kind == VOTERS else int(effect.kind in ENDING), -number
 
 
 @dataclass(slots=True)
@@ -164,8 +172,7 @@ class Nemesis:
         try:
             self._put_all(index, period, open_effects)
         finally:
-            # A broker may be unable to start on a full disk, or without the others: it comes last.
-            for number, effect in sorted(open_effects.items(), key=lambda each: (each[1].kind in ENDING, -each[0])):
+            for number, effect in sorted(open_effects.items(), key=_healing_order):
                 self._heal(number, effect)
             self.now = ""
 

@@ -7,12 +7,15 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.cluster import Member
+from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.offsets import LATEST
 from raftlog.linearizability.harness.libraries.ports import SESSION_SECONDS, TRANSACTION_SECONDS
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
-from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
+from raftlog.linearizability.harness.systems.system import Effect, System, counted, nothing
+from raftlog.testing.waiting import wait_until
+from raftlog.wire.errors import ErrorCode
 
 STEP_SECONDS_MAX = 30.0
 ZOMBIE_SECONDS = 8.0
@@ -27,7 +30,7 @@ LOST_ANSWERS = (
 )  # fmt: skip
 LOST_PROBABILITY = 0.1
 
-BIT_FLIP = "bit-flip"
+BIT_FLIP, VOTERS = "bit-flip", "voters"
 TELL_THEIR_POINT = frozenset({
     "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", BIT_FLIP,
 })  # fmt: skip
@@ -65,6 +68,35 @@ def reassign(plan: Plan) -> None:
         moved += after != before
         words = f"{topic}-{partition} from {before} to {after}"
         plan.put(Effect("reassign", words, nothing, lambda has_moved=after != before: counted(int(has_moved)), after))  # type: ignore[misc]
+
+
+def voters(plan: Plan) -> None:
+    """A broker's vote on the metadata is taken, and given back when its time is over."""
+    system, removed = plan.system, 0
+    quorum = system.admin.describe_quorum()
+    voter = plan.random.choice(quorum.voters)
+    role = "leader of the metadata quorum" if voter.node_id == quorum.leader else ""
+
+    def give_back() -> None:
+        what = lambda: f"broker {voter.node_id} has its vote again"  # noqa: E731
+        wait_until(lambda: _votes(system, voter), STEP_SECONDS_MAX, what)
+
+    # It is told before it is done: an answer that is lost leaves the vote away, too.
+    plan.put(Effect(VOTERS, f"broker {voter.node_id}", give_back, lambda: counted(removed), [voter.node_id]), role)
+    system.admin.remove_voter(voter.node_id)
+    removed = 1
+
+
+def _votes(system: System, voter: Member) -> bool:
+    """Whether a broker votes now; it is given its vote if it has none."""
+    assert voter.address is not None
+    try:
+        system.admin.add_voter(voter.node_id, voter.address)
+    except Rejected as error:
+        return error.code is ErrorCode.DUPLICATE_VOTER
+    except KafkaError:
+        return False
+    return True
 
 
 def isr_of_one(plan: Plan) -> None:

@@ -30,7 +30,7 @@ class RaftlogSystem(System):
     """Brokers behind links of their own, on data that is thrown away."""
 
     name = "raftlog"
-    abilities = frozenset({"processes", "links", "disks", "clocks", "requests"})
+    abilities = frozenset({"processes", "links", "disks", "clocks", "requests", "voters"})
     version = __version__
 
     def __init__(self, brokers: int, settings: Mapping[str, str], mutant: str = "") -> None:

@@ -46,7 +46,7 @@ NEW_DISK = "new-disk"
 
 
 class System(ABC):
-    """`abilities`: what faults may ask of it (`processes`, `links`, `disks`, `clocks`, `requests`)."""
+    """`abilities`: what faults may ask of it (`processes`, `links`, `disks`, `clocks`, `requests`, `voters`)."""
 
     name = ""
     abilities: frozenset[str] = frozenset()

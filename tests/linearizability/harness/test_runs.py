@@ -19,18 +19,14 @@ def verify(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_appended_records_survive_kills_pauses_and_partitions(tmp_path: Path) -> None:
-    code, run = verify(
-        tmp_path / "run", "--workload", "append", "--fault", "kill,pause,partition", "--time", "9", "--clients", "3"
-    )
+def test_appended_records_survive_kills_pauses_partitions_and_votes_taken(tmp_path: Path) -> None:
+    faults = ["kill", "pause", "partition", "voters"]
+    given = ["--workload", "append", "--fault", ",".join(faults), "--time", "12", "--clients", "3"]
+    code, run = verify(tmp_path / "run", *given)
     assert code == 0, run["verdict"]
     lines = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
     effective = {line["number"] for line in lines if line["type"] == "end" and line["effect"]}
-    assert {line["fault"] for line in lines if line.get("number") in effective and line["type"] == "begin"} == {
-        "kill",
-        "pause",
-        "partition",
-    }
+    assert {line["fault"] for line in lines if line.get("number") in effective and line["type"] == "begin"} == {*faults}
     assert run["status"] == "done" and run["verdict"]["status"] == "valid"
     assert run["verdict"]["checks"][0]["measurements"]["operations"]["send"]["ok"] > 20
 

@@ -40,8 +40,9 @@ def test_faults_lie_one_behind_the_other_with_quiet_between_them_and_begin_withi
 
 def test_several_faults_take_turns_and_each_comes_up_in_a_short_run() -> None:
     for seed in range(50):
-        names = [each.faults[0].name for each in schedule("kill,pause,partition", 9, seed, ALL)]
-        assert names[:3] == ["kill", "pause", "partition"]
+        for wanted in (["kill", "pause", "partition"], ["kill", "pause", "partition", "restart", "clock", "slow-disk"]):
+            names = [each.faults[0].name for each in schedule(",".join(wanted), 9, seed, ALL)]
+            assert names[: len(wanted)] == wanted
 
 
 def test_nothing_is_scheduled_where_nothing_should_happen() -> None:
@@ -100,15 +101,15 @@ def run_of(faults: list[Fault], states: dict[int, str]) -> tuple[list[dict[str, 
     return lines, nemesis.done
 
 
-def test_a_broker_is_started_again_after_its_disk_has_room() -> None:
+def test_a_broker_is_started_again_after_its_disk_has_room_and_has_its_vote_back_when_it_runs() -> None:
     healed: list[str] = []
 
     def put(plan: Plan) -> None:
-        for kind in ("full-disk", "power"):
+        for kind in ("voters", "full-disk", "power"):
             plan.put(Effect(kind, "broker 1", lambda kind=kind: healed.append(kind), counted))  # type: ignore[misc]
 
-    assert [line["type"] for line in lines_of(put)] == ["begin", "begin", "end", "end"]
-    assert healed == ["full-disk", "power"]
+    assert [line["type"] for line in lines_of(put)] == ["begin"] * 3 + ["end"] * 3
+    assert healed == ["full-disk", "power", "voters"]
 
 
 def test_what_a_story_ends_early_is_healed_once_and_what_did_nothing_is_told() -> None:
