@@ -21,7 +21,7 @@ def assign_in_steps(shard: GroupCoordinatorShard, group_id: str, now: Now) -> It
     is yielded is to be carried out before the next step. The group is in `shard.assigning` until all steps are taken.
 
     The epoch of the target is written last, and only when all else is in the log: until then the old one stands, and
-    the next heartbeat has it computed again.
+    the next heartbeat has it computed again. A target that comes meanwhile, of an epoch no older, is left as it is.
     """
     try:
         group = shard.consumer(group_id)
@@ -40,14 +40,14 @@ def _assign(shard: GroupCoordinatorShard, group: ConsumerGroup, now: Now) -> Ite
     new = list(assigned.items())
     for first in range(0, len(new), RECORDS_A_STEP):
         effects = Effects()
-        targets = _still_to_write(shard, group, new[first : first + RECORDS_A_STEP], instances)
+        targets = _still_to_write(shard, group, epoch, new[first : first + RECORDS_A_STEP], instances)
         if targets is None:
             return
         if targets:
             records = [TargetRecord(group.group_id, member_id, target) for member_id, target in targets]
             effects.write(tuple(records), None)
         yield effects
-    if group.target_epoch.epoch < epoch and _still_to_write(shard, group, new, instances) == []:
+    if _still_to_write(shard, group, epoch, new, instances) == []:
         effects = Effects()
         effects.write((TargetEpochRecord(group.group_id, TargetEpoch(epoch, now.wall_ms)),), None)
         yield effects
@@ -56,13 +56,14 @@ def _assign(shard: GroupCoordinatorShard, group: ConsumerGroup, now: Now) -> Ite
 def _still_to_write(
     shard: GroupCoordinatorShard,
     group: ConsumerGroup,
+    epoch: int,
     new: list[tuple[str, Target]],
     instances: dict[str, str | None],
 ) -> list[tuple[str, Target]] | None:
     """The members that are to have something else than the log says, by the ids that they have now: static ones may
-    have come back under others. None when the group is gone.
+    have come back under others. None when the group is gone, or has another target that is no older.
     """
-    if shard.consumer(group.group_id) is not group:
+    if shard.consumer(group.group_id) is not group or group.target_epoch.epoch >= epoch:
         return None
     found = []
     for member_id, target in new:

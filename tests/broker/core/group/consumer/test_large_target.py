@@ -132,3 +132,22 @@ def test_a_target_that_could_not_be_written_as_a_whole_has_no_epoch_and_is_compu
     assert refused and world.group.target.keys() == {"a", "b"} - {*refused}
     assert world.group.target_epoch.epoch == before
     settle(world, first, second)
+
+
+def test_a_group_that_is_not_large_any_more_keeps_the_target_that_was_computed_at_once(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is still being computed for more members would leave partitions with nobody, or give them to two."""
+    monkeypatch.setattr(target, "AT_ONCE_MAX", 6)
+    clients = [Consumer(world, name, ["t"]) for name in "abcd"]
+    for client in clients:
+        client.beat()
+    assert world.group.target_epoch.epoch < world.group.epoch.epoch
+    steps = world.begin_assignments()
+    next(steps)
+    for client in clients[2:]:
+        assert client.leave() is ErrorCode.NONE
+    clients[0].beat()
+    assert world.group.target_epoch.epoch == world.group.epoch.epoch
+    list(steps)
+    settle(world, *clients[:2])
