@@ -76,6 +76,9 @@ def initialize(
     if known.state in IS_ENDING:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is TransactionState.ONGOING:
+        if expected is not None and expected != (known.producer_id, known.producer_epoch):
+            # Whoever began the transaction knows its identity. Kafka aborts it first, and then fences who asked.
+            return _fenced(request.transactional_id, known, expected)
         aborted = abort_ongoing(
             request.transactional_id,
             known,

@@ -56,6 +56,20 @@ def test_a_zombie_is_fenced(state: TransactionState, named: tuple[int, int]) -> 
     assert len(world.log) == (named not in ((7, 2), (7, 0))), "what could be of a successor is written once more"
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("last_epoch", [-1, 2])
+@pytest.mark.parametrize("named", [(7, 2), (7, 1), (7, 4), (8, 3), (6, EPOCH_EXHAUSTED)])
+def test_a_zombie_does_not_abort_the_transaction_of_who_has_fenced_it(
+    version: int, last_epoch: int, named: tuple[int, int]
+) -> None:
+    world = World(transaction_version=version)
+    known = metadata(S.ONGOING, previous_producer_id=6, last_epoch=last_epoch, client_version=version)
+    world.set(known)
+    assert world.init(identity(*named)).error is E.PRODUCER_FENCED
+    assert world.known == known
+    assert world.end(identity(7, 3), True, client_version=version).error is E.NONE
+
+
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
 @pytest.mark.parametrize("named", [None, (7, 3), (7, 2)])
 def test_while_a_transaction_ends_everybody_has_to_come_again(
