@@ -228,6 +228,8 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         for group in list(self.shard.groups.values()):
             self.shard.restore(group, now)
             yield
+        # Nobody could hear of them meanwhile, and other shards may have been loaded beside.
+        self.shard.timers.postpone(self.now().monotonic_ms - now.monotonic_ms)
 
     def tick(self) -> None:
         """See CoordinatorHost."""

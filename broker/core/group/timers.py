@@ -100,6 +100,14 @@ class TimerQueue:
         if deadline_ms < timer.queued_ms:
             self._push(timer, deadline_ms)
 
+    def postpone(self, ms: int) -> None:
+        """Let all that is set expire so much later."""
+        for timer in {timer for at_ms, _, timer in self._heap if timer.queued_ms == at_ms}:
+            timer.queued_ms += ms
+            if timer.is_set:
+                timer.deadline_ms += ms
+        self._heap[:] = [(at_ms + ms, number, timer) for at_ms, number, timer in self._heap]
+
     def _push(self, timer: Timer, at_ms: int) -> None:
         timer.queued_ms = at_ms
         self._sequence += 1

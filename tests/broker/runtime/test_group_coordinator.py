@@ -258,6 +258,25 @@ async def test_what_came_while_the_shard_was_loading_is_answered_when_it_is_comm
     other.coordinator.stop()
 
 
+async def test_members_have_a_whole_session_from_when_their_shard_can_be_asked(machine: Machine) -> None:
+    """However long it took to load: nobody could hear of them meanwhile."""
+    group_ids = [name for name in map(str, range(20)) if coordinator_partition(name, PARTITIONS) == 0]
+    for group_id in group_ids:
+        joined = machine.join(group_id=group_id)
+        assert machine.sync(joined.member_id, joined.generation_id, group_id).error_code == ErrorCode.NONE
+    loaded, seconds = Machine(), 0.0
+    loaded.monotonic = lambda: seconds  # type: ignore[method-assign]
+    host = loaded.coordinator.make_host(0, machine.partition(group_ids[0]))
+    for _ in host.load():
+        seconds += 7
+    for later, is_there in ((0, True), (5.9, True), (0.2, False)):
+        seconds += later
+        host.tick()
+        groups = host.shard.groups.values()
+        assert [bool(group.members_count) for group in groups] == [is_there] * len(group_ids)
+        host.check_invariants()
+
+
 async def test_who_waits_for_a_shard_that_does_not_come_to_be_loaded_is_told_to_come_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

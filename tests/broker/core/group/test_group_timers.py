@@ -86,7 +86,8 @@ def test_a_timer_that_the_queue_does_not_know_of_is_noticed() -> None:
 @pytest.mark.parametrize("sweep_above", [0, 1_000])
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60
+        st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run", "postpone"]), st.integers(0, 100)),
+        max_size=60,
     )
 )
 def test_the_queue_agrees_with_a_plain_dictionary(sweep_above: int, steps: list[tuple[int, str, int]]) -> None:
@@ -105,6 +106,9 @@ def agree(queue: TimerQueue, steps: list[tuple[int, str, int]]) -> None:
         elif action == "cancel":
             timers[which].cancel()
             expected.pop(which, None)
+        elif action == "postpone":
+            queue.postpone(amount)
+            expected = {i: deadline + amount for i, deadline in expected.items()}
         else:
             now += amount
             due = {i for i, deadline in expected.items() if deadline <= now}
