@@ -175,11 +175,12 @@ class ClassicGroup(Group):
         return ErrorCode.NONE
 
     def unused_since_ms(self, topic: str, known: CommittedOffset) -> int | None:
-        """Since the last member went; for a consumer without membership, or a topic that the members do not consume
-        (any more), since the commit (KIP-211)."""
+        """Since the last member went, or somebody set the offset after that, whose commit Kafka forgets with all the
+        others; for a consumer without membership, or a topic that the members do not consume (any more), since the
+        commit (KIP-211)."""
         if self.state is GroupState.EMPTY:
-            if self.protocol_type is not None and self.state_timestamp_ms != -1:
-                return self.state_timestamp_ms
+            if self.protocol_type is not None:
+                return max(self.state_timestamp_ms, known.commit_timestamp_ms)
             return known.commit_timestamp_ms
         if self.state is not GroupState.STABLE or self.subscribed is None or self.is_subscribed_to(topic):
             return None
