@@ -23,6 +23,10 @@ from raftlog.wire.errors import ErrorCode
 REBALANCEABLE = frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 """The states from which a rebalance can begin; in PreparingRebalance one is under way."""
 
+STATIC_MEMBERS_WAIT_MS_MIN = 1_000
+"""How long static members are waited for once more when none has come, though their rebalance time-out may be none:
+as time does not go on within an event, that one would never end.
+"""
 
 NAMED_MEMBERS_MAX = 5
 """How many members one note names: a group may have thousands."""
@@ -148,7 +152,7 @@ class Rebalance:
             self.dismiss(member)
         if group.members and not group.elect_joined_leader():
             # Only static members are left, and none has come: keep them until they come or their sessions end.
-            self._set_join_timer(group.rebalance_timeout_ms)
+            self._set_join_timer(max(group.rebalance_timeout_ms, STATIC_MEMBERS_WAIT_MS_MIN))
             return
         group.start_generation(self.now)
         if group.state is GroupState.EMPTY:

@@ -231,3 +231,18 @@ def test_static_members_survive_a_restart_of_the_coordinator() -> None:
     assert (new.error_code, new.generation_id, new.leader) == (ErrorCode.NONE, 2, one)
     assert other.heartbeat(old, 2, "two") is ErrorCode.FENCED_INSTANCE_ID
     assert other.answers[other.sync(new.member_id, 2, instance="two")].assignment == b"for two"
+
+
+def test_members_without_a_rebalance_time_out_that_do_not_come_do_not_stop_the_clock() -> None:
+    """Who is static is waited for again and again, but not more often than time goes on."""
+    world = World()
+    one = world.answers[world.join(instance="one", rebalance_timeout_ms=0)].member_id
+    world.sync(one, 1, instance="one")
+    world.join(instance="two", rebalance_timeout_ms=0)
+    two = world.shard.make_classic(GROUP).static_members["two"]
+    world.leave(two, instance="two")
+    world.advance(9_000)
+    assert world.state() is GroupState.PREPARING_REBALANCE
+    assert world.heartbeat(one, 1, "one") is ErrorCode.REBALANCE_IN_PROGRESS
+    world.advance(10_000)
+    assert world.state() is GroupState.EMPTY
