@@ -46,6 +46,7 @@ def expire_members(
     """Take out the members of a group whose time is up."""
     group = shard.consumer(group_id)
     late: dict[str, Timer] = {}
+    expired: list[Timer] = []
     for timer in timers:
         member = None if group is None else group.members.get(timer.member_id)
         if member is None:
@@ -53,6 +54,7 @@ def expire_members(
             shard.timers_of_members.pop((group_id, timer.member_id), None)
         elif timer.kind is not TimerKind.MEMBER_REBALANCE or _is_revoking(shard, group_id, member):
             late.setdefault(timer.member_id, timer)
+            expired.append(timer)
     if group is None or not late:
         return
     change = GroupChange(shard, group, now, effects)
@@ -60,7 +62,7 @@ def expire_members(
     others = f", and {len(late) - 1} more" if len(late) > 1 else ""
     reason = f"member {first.member_id} {_REASONS[first.kind]}{others}"
     fence_members(change, [group.members[member_id] for member_id in late], reason)
-    retry = partial(_written, shard, tuple(late.values()), change)
+    retry = partial(_written, shard, expired, change)
     effects.write(tuple(change.records), None, retry)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from raftlog.broker.core.group.config import GroupConfig, MigrationPolicy
 from raftlog.broker.core.group.consumer.describe import describe_consumer_group
+from raftlog.broker.core.group.events import expire
 from raftlog.broker.core.group.group import Committer
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
@@ -236,6 +237,22 @@ def test_a_member_that_could_not_be_taken_out_is_taken_out_later(world: Consumer
     assert world.group.members
     world.append_error = ErrorCode.NONE
     world.advance(500)
+    assert not world.group.members
+
+
+def test_a_member_with_two_time_outs_at_once_that_could_not_be_taken_out_expires_yet(world: ConsumerWorld) -> None:
+    one, two = Consumer(world, "one", ["t"], "i"), Consumer(world, "two", ["t"])
+    one.beat()
+    world.advance(1_100)
+    two.beat()
+    # It is told to give up partitions, and hears nothing for so long that its session is over, too.
+    one.beat()
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.monotonic_ms += 46_000
+    world.execute(expire(world.shard, world.now))
+    world.append_error = ErrorCode.NONE
+    assert one.leave(-2) is ErrorCode.NONE
+    world.advance(1_000)
     assert not world.group.members
 
 
