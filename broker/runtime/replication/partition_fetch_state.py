@@ -122,9 +122,10 @@ class PartitionFetchState:
             return self._refused(ErrorCode.of(fetched.error_code))
         try:
             if is_diverging(fetched):
-                if self._truncate_diverging(fetched.diverging_epoch) is ReplicaState.TRUNCATING:
-                    return ReplicaState.TRUNCATING
-            elif fetched.records:
+                # What is left may part from the leader's log still, below its high watermark: that counts, as in Kafka,
+                # once the leader has nothing more to cut.
+                return self._truncate_diverging(fetched.diverging_epoch)
+            if fetched.records:
                 result = partition_log.append_as_follower(fetched.records, self.leader_epoch)
                 if result.error is not ErrorCode.NONE:
                     return self._not_appended(result.error, result.message)
