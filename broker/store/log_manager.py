@@ -168,7 +168,8 @@ class LogManager:
                 directory.partition_path(topic, index),
                 config,
                 log_start_offset=log_starts.get(key, 0),
-                recovery_point=recovery_points.get(key, 0),
+                # Without one: only what was safe is compacted, and recovery would take the gaps for losses.
+                recovery_point=recovery_points.get(key, cleaned_offsets.get(key, 0)),
                 high_watermark=high_watermarks.get(key, 0),
                 clean=directory.clean and key in recovery_points,
             )

@@ -143,9 +143,12 @@ class ScheduledTasks:
                 # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
                 # must be below the recovery point, as it is on the disk.
                 await manager.flush_once(log, rolled_only=True)
-                safe_offset = log.recovery_point
+                safe_offset, generation = log.recovery_point, log.opened.generation
                 if not await self.checkpoint(RECOVERY_POINTS):
                     return
+                if log.opened.generation is not generation:
+                    # Truncated meanwhile, perhaps below that, and what has come since may not be safe.
+                    continue
                 await drive(cleaner.clean(log, safe_offset), manager.clock, manager.in_thread)
             except LogUnavailable:
                 continue
