@@ -278,10 +278,13 @@ class DataDirectory:
         """Replace the file, from a thread perhaps, unless a later one was written meanwhile. Raises OSError."""
         with self._writing:
             written = self._written.get(checkpoint.name)
-            if written is None or (written.number < checkpoint.number and written.text != checkpoint.text):
+            if written is not None and written.number >= checkpoint.number:
+                return
+            if written is None or written.text != checkpoint.text:
                 path = f"{self.path}/{checkpoint.name}"
                 replace_whole(self._store.disk, path, checkpoint.text.encode(), sync=True)
-                self._written[checkpoint.name] = checkpoint
+            # Also when it was there: one that was made in between, and waits for its thread, comes too late.
+            self._written[checkpoint.name] = checkpoint
 
     def forget_stale(self, key: tuple[str, int]) -> None:
         """If the partition is one of those, bring to stable storage that partitions are gone: their names, and every

@@ -47,6 +47,8 @@ class OpenLog:
     __slots__ = (
         "_replacing",
         "_snapshot_size",
+        "_syncing",
+        "_syncing_directories",
         "_unsynced",
         "_unsynced_directories",
         "directory",
@@ -84,6 +86,9 @@ class OpenLog:
         # Files beside the log files that were written and not synced since.
         self._unsynced: dict[str, None] = {}
         self._unsynced_directories: dict[str, None] = {}
+        # Those that the last flush was given: it may be under way still.
+        self._syncing: dict[str, None] = {}
+        self._syncing_directories: dict[str, None] = {}
 
     @property
     def end_offset(self) -> int:
@@ -244,9 +249,15 @@ class OpenLog:
             directories=list(self._unsynced_directories),
             write_epochs=self.epoch_file.prepare_write(end_offset),
         )
-        self._unsynced.clear()
-        self._unsynced_directories.clear()
+        self._syncing, self._unsynced = self._unsynced, {}
+        self._syncing_directories, self._unsynced_directories = self._unsynced_directories, {}
         return pending
+
+    def _begin_generation(self) -> None:
+        """A flush that is under way says nothing any more: the next one syncs what that one was given, too."""
+        self.generation = object()
+        self._unsynced |= self._syncing
+        self._unsynced_directories |= self._syncing_directories
 
     def sync_with_next(self, segment: Segment) -> None:
         """The next flush covers the segment whole: its log, though it may end where the last flush did, because
@@ -287,7 +298,7 @@ class OpenLog:
         """Drop all batches that do not end below `end_offset`, where the producers were `producers`. Raises OSError,
         LogDamaged.
         """
-        self.generation = object()
+        self._begin_generation()
         self.cancel_replacement()
         segment = self.segments.truncate_to(end_offset)
         if (position := segment.position_of(end_offset)) < segment.size:
@@ -302,7 +313,7 @@ class OpenLog:
 
     def restart_at(self, offset: int, now_ms: int, config: LogConfig) -> None:
         """Drop everything; the log is empty and begins at `offset`. Raises OSError."""
-        self.generation = object()
+        self._begin_generation()
         self.cancel_replacement()
         self.segments.remove_all()
         self.snapshots.remove(lambda _: True)
