@@ -434,7 +434,7 @@ class PartitionLog:
             return
         end_offset, storage = plan.end_offset, self.storage
         with storage.failing():
-            producers = producers or plan.run()
+            producers = plan.run() if producers is None else producers
             storage.recovery_point = min(storage.recovery_point, end_offset)
             self.cleaned_offset = min(self.cleaned_offset, end_offset)
             self._store.before_truncation(self.topic, self.index)

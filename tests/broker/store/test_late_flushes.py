@@ -1,4 +1,4 @@
-"""A flush or a checkpoint that is under way in a thread when the log is truncated."""
+"""What is under way in a thread when the log is truncated: a flush, a checkpoint, a plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store.names import RECOVERY_POINTS
-from tests.broker.store.log_world import LogWorld
+from raftlog.broker.store.truncation_plan import TruncationPlan
+from tests.broker.store.log_world import LogWorld, batch_of
 from tests.broker.store.store_world import Host
 
 
@@ -43,3 +44,16 @@ async def test_a_late_checkpoint_does_not_bring_back_what_was_taken_back_since(h
     assert "t 0 0" in host.text(f"/a/{RECOVERY_POINTS}")
     directory.write_checkpoint(late)
     assert "t 0 0" in host.text(f"/a/{RECOVERY_POINTS}")
+
+
+def test_what_a_plan_has_read_is_not_read_again_when_it_was_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = LogWorld()
+    world.append_values(b"x")
+    world.append(batch_of([b"x"], world.clock.ms, producer_id=7, base_sequence=0))
+    plan = world.log.plan_truncation(1)
+    assert plan is not None
+    producers = plan.run()
+    assert not producers
+    monkeypatch.setattr(TruncationPlan, "run", None)
+    world.log.truncate_to(1, producers)
+    assert world.log.log_end_offset == 1
