@@ -36,7 +36,7 @@ from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.forwarding import Forwarding
-    from raftlog.metadata.cluster_commands import IsrProposal, PartitionsAltered
+    from raftlog.metadata.cluster_commands import AlteredPartition, IsrProposal, PartitionsAltered
 
 log = logging.getLogger("raftlog.controller")
 
@@ -227,7 +227,19 @@ class Controller:
         """Propose ISR changes of partitions that this broker leads; results in the order of `proposals`."""
         from raftlog.metadata.cluster_commands import AlterPartitions
 
-        return await self.execute(AlterPartitions(BrokerId(self._log.node_id), self._broker_epoch, tuple(proposals)))
+        command = AlterPartitions(BrokerId(self._log.node_id), self._broker_epoch, tuple(proposals))
+        answer = await self.execute(command)
+        return answer._replace(results=tuple(map(self._once_replayed, answer.results)))
+
+    def _once_replayed(self, altered: AlteredPartition) -> AlteredPartition:
+        """An ISR counts when this node has replayed it: `min.insync.replicas` may have been raised before it, and by a
+        lower one the leader would commit alone what eligible leaders have not (KIP-966).
+        """
+        topic, state = self.image.topics_by_id.get(altered.topic_id), altered.state
+        if altered.error is not ErrorCode.NONE or topic is None or state is None:
+            return altered
+        known = topic.partitions[altered.partition_id].partition_epoch
+        return altered if known >= state.partition_epoch else altered._replace(error=ErrorCode.REQUEST_TIMED_OUT)
 
     # -- what brokers need of it ----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from raftlog.broker.runtime import controller
+from raftlog.broker.runtime import controller, metadata_loader
 from raftlog.metadata.cluster_commands import AlterPartitions, BrokerHeartbeat, IsrMember, IsrProposal
 from raftlog.metadata.commands import AllocateProducerIds, Command, CreateTopics, DeleteTopics, NewTopic
 from raftlog.raft import proposals
@@ -120,6 +120,34 @@ async def test_isr_proposals_reach_the_leader_as_one_command(tmp_path: Path) -> 
         assert errors == [ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
         assert sum(isinstance(command, AlterPartitions) for command in executed) == 1
         assert world.partition(node, "a").isr == world.partition(node, "b").isr == (node.node_id,)
+
+
+async def test_an_isr_counts_for_its_leader_only_when_it_has_replayed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_loader, "CATCH_UP_SECONDS_MAX", 0.1)
+    async with World(tmp_path) as world:
+        slow, leader = world.followers[0], world.leader
+        await world.topic(slow.node_id, leader.node_id)
+        proposal = IsrProposal(slow.image.topics["t"].topic_id, 0, 0, 0, (IsrMember(slow.node_id),))
+        goes_on = threading.Event()
+        log = slow.controller.log
+        assert isinstance(log, QuorumLog)
+
+        def stand_still() -> None:
+            goes_on.wait()
+
+        log.node.disk.submit(stand_still, lambda _: None)
+        try:
+            answer = await slow.controller.alter_partitions([proposal])
+            assert world.partition(leader).isr == (slow.node_id,)
+            assert world.partition(slow).isr == (slow.node_id, leader.node_id)
+            assert [result.error for result in answer.results] == [ErrorCode.REQUEST_TIMED_OUT]
+        finally:
+            goes_on.set()
+        await until(lambda: world.partition(slow).isr == (slow.node_id,), "the disk goes on")
+        answer = await slow.controller.alter_partitions([proposal])
+        assert [result.error for result in answer.results] == [ErrorCode.INVALID_UPDATE_VERSION]
 
 
 async def test_a_broker_whose_disk_stands_still_does_not_fall_silent(tmp_path: Path) -> None:
