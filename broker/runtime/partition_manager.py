@@ -324,9 +324,10 @@ class PartitionManager:
             self._delete(deleted)
         for created in delta.created_topics:
             self._open_soon(created)
+        reconfigured = dict.fromkeys(delta.topics_with_changed_configs(image))
         for name in delta.changed_topics:
-            self._change(image.topics[name])
-        for name in delta.topics_with_changed_configs(image):
+            self._change(image.topics[name], reconfigured=name in reconfigured)
+        for name in reconfigured:
             self._configure(image.topics[name])
         if self._node_id in delta.changed_brokers:
             # It may have been away while partitions moved, or were deleted.
@@ -357,11 +358,13 @@ class PartitionManager:
             self._replication.forget(partition)
         partition.fail(error, reason)
 
-    def _change(self, image: TopicImage) -> None:
+    def _change(self, image: TopicImage, *, reconfigured: bool) -> None:
         topic = self._by_id.get(image.topic_id)
         if topic is None:
             self._open_soon(image)
             return
+        if reconfigured:
+            topic.config = self._topic_config(image.name)
         before, topic.image = topic.image.partitions, image
         # The others are what they were: ten thousand partitions get their ISRs back in a thousand small changes.
         changed = [state for was, state in zip_longest(before, image.partitions) if state is not was]
@@ -373,8 +376,11 @@ class PartitionManager:
 
     def _change_partition(self, topic: HostedTopic, partition: Partition, state: PartitionState) -> None:
         if self._node_id in state.replicas:
-            self._set_min_isr(partition, min(topic.config.min_insync_replicas, len(state.replicas)))
+            # What comes together may have been raised before the ISR shrank, and lowered after the leader changed.
+            min_isr = min(topic.config.min_insync_replicas, len(state.replicas))
+            self._set_min_isr(partition, max(min_isr, partition.min_isr))
             self._change_role(partition, state)
+            self._set_min_isr(partition, min_isr)
             return
         # A reassignment has moved it away.
         del topic.partitions[partition.index]

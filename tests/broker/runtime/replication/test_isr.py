@@ -8,8 +8,9 @@ from typing import Any
 
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.metadata.records import ConfigRecord, ResourceType
 from raftlog.wire.errors import ErrorCode
-from tests.broker.brokers import Client, Cluster, run
+from tests.broker.brokers import TOPIC, Client, Cluster, run
 from tests.broker.test_protocol import list_offsets, only, produce
 from tests.waiting import until
 
@@ -89,6 +90,26 @@ def test_who_waits_for_a_commit_hears_when_too_few_replicas_are_left(tmp_path: P
             assert answers == []
             cluster.kill(3)
             assert answers == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+    run(story)
+
+
+def test_a_min_insync_replicas_that_was_raised_counts_before_an_isr_that_comes_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 2, topic={"min.insync.replicas": "1"}) as cluster:
+            cluster.create_topic((1, 2))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            cluster[1].deaf = True
+            cluster.change(ConfigRecord(ResourceType.TOPIC, TOPIC, {"min.insync.replicas": "2"}))
+            cluster.kill(2)
+            assert cluster.state().isr == (1,) and cluster.state().eligible_leader_replicas == (2,)
+            cluster[1].append("b")
+            # As from a snapshot of the metadata: all at once.
+            cluster[1].deaf = False
+            cluster[1].catch_up()
+            partition = cluster[1].partition()
+            assert (partition.isr_size, partition.min_isr, partition.log.high_watermark) == (1, 2, 1)
 
     run(story)
 
