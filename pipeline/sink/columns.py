@@ -16,6 +16,11 @@ class NoTopic(Exception):
     """A row says nothing about where it goes."""
 
 
+def in_small_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with the names of its columns as `options` has them: to Spark `Value` is `value`, too."""
+    return batch.rename_columns([name.lower() for name in batch.schema.names])
+
+
 def fingerprint(batch: pa.RecordBatch) -> Fingerprint:
     """Of the rows' keys and values."""
     found = Fingerprint(batch.num_rows)

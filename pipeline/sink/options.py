@@ -168,6 +168,9 @@ def _columns(
             wanted = " or ".join(types[name.lower()])
             raise BadOption(f"the column {name} is of type {kind}: it has to be {wanted}; cast it")
         found.append(name.lower())
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise BadOption(f"there are two columns {twice[0]}, but for capital letters: leave out one, or rename it")
     if "value" not in found:
         names = ", ".join(name for name, _ in columns)
         raise BadOption(f"there is no column value among {names}: name the one that is written so")

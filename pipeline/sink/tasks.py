@@ -15,7 +15,7 @@ from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
 from raftlog.client.router import Router
 from raftlog.pipeline.session import Session, session
-from raftlog.pipeline.sink.columns import by_topic, fingerprint, to_send
+from raftlog.pipeline.sink.columns import by_topic, fingerprint, in_small_letters, to_send
 from raftlog.pipeline.sink.decision import (
     Decision,
     check_switch,
@@ -88,7 +88,7 @@ def write_rows(options: SinkOptions, task_id: TaskId, batches: Iterator[pa.Recor
         running.run(task.begin())
         for batch in batches:
             if batch.num_rows:
-                running.run(task.send(batch))
+                running.run(task.send(in_small_letters(batch)))
         return running.run(task.finish())
     finally:
         running.run(task.close())

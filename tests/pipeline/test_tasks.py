@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from raftlog.client import SyncClient
+from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
 from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
@@ -85,6 +86,23 @@ def test_a_batch_that_comes_again_is_written_once(broker: Broker, topic: Topic, 
         write(broker, name, 2, [b"e"], query="other")
     (end,) = client.admin.offsets_at([(name, 0)], -1).values()
     assert read(broker, Range(name, 0, 0, end)) == [b"a", b"b", b"c"]
+
+
+def test_columns_may_be_named_in_capital_letters(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic()
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    columns = [("Key", "string"), ("VALUE", "binary"), ("Topic", "string"), ("Offset", "bigint"), ("offset", "bigint")]
+    options = parse_sink(given, columns, streaming=True)
+    arrays = [["k"], pa.array([b"x"], pa.binary()), [name], [7], [8]]
+    rows = pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), [each for each, _ in columns])
+    task = TaskId(f"sink-{name}", "q", 0, 0, "run", 0)
+    assert write_rows(options, task, iter([rows])) == Result(1, False)
+    assert read(broker, Range(name, 0, 0, 1)) == [b"x"]
+    other = pa.RecordBatch.from_arrays([pa.array(["K"]), *rows.columns[1:]], rows.schema.names)
+    with pytest.raises(RowsMoved):  # keys are part of what a task remembers of its rows
+        write_rows(options, task, iter([other]))
+    with pytest.raises(BadOption, match="two columns value"):
+        parse_sink({**given, "topic": name}, [("value", "binary"), ("Value", "binary")], streaming=True)
 
 
 def test_a_task_that_fails_leaves_nothing_to_see(broker: Broker, topic: Topic, client: SyncClient) -> None:
