@@ -46,15 +46,21 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
         )
         partition.wait(Mark.LOW_WATERMARK, start, wait.done)
 
-    def done(results: list[DeleteRecordsPartitionResult]) -> None:
-        left = iter(results)
-        topics = [
-            DeleteRecordsTopicResult(name=topic.name, partitions=[next(left) for _ in topic.partitions])
-            for topic in request.topics
-        ]
-        context.respond(DeleteRecordsResponse(topics=topics))
+    # One that is named again counts as it was named last, as in Kafka.
+    last = {(topic.name, wanted.partition_index): wanted for topic in request.topics for wanted in topic.partitions}
+    parts = [(topic, wanted) for (topic, _), wanted in last.items()]
 
-    gather([(topic.name, wanted) for topic in request.topics for wanted in topic.partitions], begin, done)
+    def done(results: list[DeleteRecordsPartitionResult]) -> None:
+        topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+        for (topic, _), result in zip(parts, results, strict=True):
+            topics.setdefault(topic, []).append(result)
+        context.respond(
+            DeleteRecordsResponse(
+                topics=[DeleteRecordsTopicResult(name=name, partitions=found) for name, found in topics.items()]
+            )
+        )
+
+    gather(parts, begin, done)
     context.log_change("records deleted", deleted)
 
 

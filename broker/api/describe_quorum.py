@@ -13,6 +13,7 @@ from raftlog.raft.seam import ProposalFailed, QuorumMember, QuorumStatus
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
+    DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
@@ -27,25 +28,32 @@ _LISTENER_NAME = "CONTROLLER"
 
 @responds_later
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """The one partition of the metadata; any other is unknown."""
+    """The one partition of the metadata. As in Kafka all is unknown to who asks for anything else, too: the answer
+    stays in proportion to the question.
+    """
+    if [(each.topic_name, _indexes(each)) for each in request.topics] != [(METADATA_TOPIC, [0])]:
+        return DescribeQuorumResponse(topics=list(map(_unknown, request.topics)))
     status = await _status(context)
-    now_ms = context.services.clock.now_ms()
-    topics = [
-        DescribeQuorumResponseTopicData(
-            topic_name=topic.topic_name,
-            partitions=[
-                _described(status, topic.topic_name, partition.partition_index, now_ms)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    partition = _described(status, context.services.clock.now_ms())
+    topic = DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     nodes = []
     if context.api_version >= 2:
         for member in (*status.voters, *status.observers):
             listeners = [Listener(name=_LISTENER_NAME, host=member.host, port=member.port)] if member.host else []
             nodes.append(Node(node_id=member.node_id, listeners=listeners))
-    return DescribeQuorumResponse(topics=topics, nodes=nodes)
+    return DescribeQuorumResponse(topics=[topic], nodes=nodes)
+
+
+def _indexes(topic: DescribeQuorumRequestTopicData) -> list[int]:
+    return [each.partition_index for each in topic.partitions]
+
+
+def _unknown(topic: DescribeQuorumRequestTopicData) -> DescribeQuorumResponseTopicData:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partitions = [
+        DescribeQuorumResponsePartitionData(partition_index=index, error_code=error) for index in _indexes(topic)
+    ]
+    return DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions)
 
 
 async def _status(context: RequestContext) -> QuorumStatus:
@@ -60,13 +68,9 @@ async def _status(context: RequestContext) -> QuorumStatus:
         return replace(controller.log.status(), leader_id=-1)
 
 
-def _described(status: QuorumStatus, topic: str, index: int, now_ms: int) -> DescribeQuorumResponsePartitionData:
-    if topic != METADATA_TOPIC or index != 0:
-        return DescribeQuorumResponsePartitionData(
-            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+def _described(status: QuorumStatus, now_ms: int) -> DescribeQuorumResponsePartitionData:
     return DescribeQuorumResponsePartitionData(
-        partition_index=index,
+        partition_index=0,
         leader_id=status.leader_id,
         leader_epoch=status.term,
         high_watermark=status.committed_index,

@@ -254,6 +254,24 @@ def test_deleted_records_are_gone_from_all_replicas_when_that_is_answered(tmp_pa
     run(story)
 
 
+def test_of_a_partition_whose_records_are_deleted_twice_in_a_request_the_last_one_counts(tmp_path: Path) -> None:
+    """As in Kafka, and one answer for it."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path, 1) as cluster:
+            cluster.create_topic((1,))
+            cluster[1].append("a", "b", "c")
+            wanted = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (9, 2, 1)]
+            topics = [DeleteRecordsTopic(name=TOPIC, partitions=wanted[:1])]
+            topics.append(DeleteRecordsTopic(name=TOPIC, partitions=wanted[1:]))
+            async with Client(cluster[1]) as client:
+                told = only(await client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=8000), 2))
+                assert (told.error_code, told.low_watermark) == (ErrorCode.NONE, 1)
+                assert cluster[1].partition().log.log_start_offset == 1
+
+    run(story)
+
+
 def test_a_follower_that_dies_is_not_waited_for_when_records_are_deleted(tmp_path: Path) -> None:
     """It was not in the ISR: that it is fenced changes nothing about the partition."""
 

@@ -23,6 +23,11 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
 )
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from raftlog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from raftlog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.list_partition_reassignments import (
@@ -286,3 +291,34 @@ async def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made
         share = FindCoordinatorRequest(key_type=2, coordinator_keys=["x"])
         (refused,) = (await world.call(ApiKey.FIND_COORDINATOR, share, 6)).coordinators
         assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
+async def test_the_quorum_is_described_to_who_asks_for_its_partition_once_and_for_nothing_else(
+    tmp_path: Path, version: int
+) -> None:
+    """So does Kafka, to which all is unknown otherwise: 8 MiB of the same question have a short answer."""
+
+    def ask(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
+        wanted = [
+            DescribeQuorumRequestTopicData(
+                topic_name=name,
+                partitions=[DescribeQuorumRequestPartitionData(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ]
+        return DescribeQuorumRequest(topics=wanted)
+
+    metadata = "__cluster_metadata"
+    async with AdminWorld(tmp_path) as world:
+        world.services["clock"] = FakeClock()
+        answer = await world.call(ApiKey.DESCRIBE_QUORUM, ask((metadata, [0])), version)
+        (partition,) = answer.topics[0].partitions
+        assert (partition.error_code, partition.leader_id, len(partition.current_voters)) == (ErrorCode.NONE, 1, 1)
+        for topics in ([(metadata, [0, 0])], [(metadata, [0]), (metadata, [0])], [(metadata, [0]), ("t", [0])]):
+            answer = await world.call(ApiKey.DESCRIBE_QUORUM, ask(*topics), version)
+            told = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in answer.topics]
+            assert told == topics
+            errors = {each.error_code for topic in answer.topics for each in topic.partitions}
+            assert errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert not any(each.current_voters for topic in answer.topics for each in topic.partitions)
