@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext, Response, responds_later
+from raftlog.broker.api.pieces import Pieces
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.broker.runtime.controller import TOPICS_TOGETHER
 from raftlog.metadata.commands import USE_DEFAULT, CreateTopics, NewTopic, TopicResult
 from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
-from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.create_topics import (
@@ -26,10 +26,8 @@ from raftlog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from raftlog.wire.varint import encode_unsigned_varint
 
-_CONFIGS_FROM = _FLEXIBLE_FROM = 5
-_THROTTLE_BYTES = 4
+_CONFIGS_FROM = 5
 
 
 @responds_later
@@ -38,7 +36,8 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Respo
     services = context.services
     wanted, refused = _checked(request.topics, services.config["num.partitions"])
     deadline = services.loop.time() + metadata_timeout_seconds(request.timeout_ms)
-    pieces = [_encode(context, refused)] if refused else []
+    pieces = Pieces(context)
+    pieces.add(CreateTopicsResponse(topics=refused), len(refused))
     describe = _Describer(context)
     made: list[str] = []
     for start in range(0, len(wanted), TOPICS_TOGETHER):
@@ -48,10 +47,10 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Respo
         answer = await services.controller.execute(command, max(0.0, deadline - services.loop.time()))
         made += [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
         await asyncio.sleep(0)
-        pieces.append(_encode(context, [describe.result(result) for result in answer.results]))
+        described = [describe.result(result) for result in answer.results]
+        pieces.add(CreateTopicsResponse(topics=described), len(described))
     context.log_change("topics created", [] if request.validate_only else made)
-    count = sum(count for count, _ in pieces)
-    return _whole(context, count, b"".join(piece for _, piece in pieces))
+    return pieces.body()
 
 
 def _checked(
@@ -81,30 +80,6 @@ def _checked(
 
 def _refused(name: str, error: ErrorCode, message: str) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error, error_message=message)
-
-
-def _encode(context: RequestContext, results: list[CreatableTopicResult]) -> tuple[int, bytes]:
-    """A piece of the response: how many topics, and their bytes alone."""
-    version = context.api_version
-    for result in results:
-        if result.error_code:
-            context.services.counts.count_error(context.api.key, result.error_code)
-    whole = encode(CreateTopicsResponse(topics=results), version)
-    start = _THROTTLE_BYTES + len(_length(len(results), version))
-    return len(results), whole[start : len(whole) - len(_end(version))]
-
-
-def _whole(context: RequestContext, count: int, topics: bytes) -> bytes:
-    """The body of the response."""
-    return bytes(_THROTTLE_BYTES) + _length(count, context.api_version) + topics + _end(context.api_version)
-
-
-def _length(count: int, version: int) -> bytes:
-    return encode_unsigned_varint(count + 1) if version >= _FLEXIBLE_FROM else count.to_bytes(4, "big")
-
-
-def _end(version: int) -> bytes:
-    return b"\x00" if version >= _FLEXIBLE_FROM else b""
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

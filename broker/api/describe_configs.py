@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 
-from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.context import RequestContext, Response, responds_later
 from raftlog.broker.api.logger_configs import describe_loggers, refuse_other_broker
+from raftlog.broker.api.pieces import Pieces
 from raftlog.metadata.configs import DEFAULT_BROKER, ConfigEntry
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_names import topic_name_error
@@ -31,20 +33,21 @@ Entries = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
 @responds_later
-async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> Response:
     """Each resource succeeds or fails on its own. What is asked twice in the same words is answered once, where Kafka
     answers both: the answer stays in proportion to the question.
     """
-    results = []
     distinct: dict[tuple[int, str, frozenset[str]], DescribeConfigsResource] = {}
     for wanted in request.resources:
         keys = frozenset(wanted.configuration_keys or ())
         distinct.setdefault((wanted.resource_type, wanted.resource_name, keys), wanted)
-    for number, wanted in enumerate(distinct.values()):
-        if number % _RESOURCES_PER_TURN == _RESOURCES_PER_TURN - 1:
-            await asyncio.sleep(0)
-        results.append(_result(context, request, wanted))
-    return DescribeConfigsResponse(results=results)
+    left = iter(distinct.values())
+    pieces = Pieces(context)
+    while together := list(islice(left, _RESOURCES_PER_TURN)):
+        results = [_result(context, request, wanted) for wanted in together]
+        pieces.add(DescribeConfigsResponse(results=results), len(results))
+        await asyncio.sleep(0)
+    return pieces.body()
 
 
 def _result(
