@@ -7,6 +7,7 @@ of which there is none here: the local log is the whole log, and nothing is tier
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import NamedTuple
 
@@ -36,6 +37,9 @@ _NEVER = 1 << 15
 _LEADER_EPOCH_SINCE = 4
 _NOT_AVAILABLE_SINCE = 5
 _ALWAYS_KNOWN = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+SEARCHES_PER_TURN = 8
+"""Searches by time of one request: a tenth of a millisecond each, and hundreds where no index knows the time."""
+
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
 
@@ -63,11 +67,15 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> None:
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     topics = []
     searches: list[_Search] = []
+    by_time = 0
     for topic in request.topics:
         answers = [_failed(wanted, ErrorCode.INVALID_REQUEST) for wanted in topic.partitions]
         for place, wanted in enumerate(topic.partitions):
             search = _Search(topic.name, wanted, answers, place, {})
-            if asked[topic.name, wanted.partition_index] == 1 and search.needs(context, request) is not None:
+            if asked[topic.name, wanted.partition_index] > 1:
+                continue
+            by_time += wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
+            if by_time > SEARCHES_PER_TURN or search.needs(context, request) is not None:
                 searches.append(search)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     response = ListOffsetsResponse(topics=topics)
@@ -80,8 +88,10 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> None:
 async def _search(
     context: RequestContext, request: ListOffsetsRequest, searches: list[_Search], response: ListOffsetsResponse
 ) -> ListOffsetsResponse:
-    """Unpack what has to be, and put in the answers."""
-    for search in searches:
+    """Put in the answers, some in each turn, and unpack what has to be for them."""
+    for number, search in enumerate(searches):
+        if number % SEARCHES_PER_TURN == 0:
+            await asyncio.sleep(0)
         while (needs := search.needs(context, request)) is not None:
             search.known[needs.key] = await context.services.batch_checks.run(needs.work)
     return response
