@@ -276,8 +276,10 @@ class Fetching:
 
     @staticmethod
     def _diverged(state: PartitionState, end_offset: int) -> Received:
-        """The log was cut after an unclean election: what was read is gone, and reading goes on where logs part."""
-        state.move(min(end_offset, state.fetched_to))
+        """The log was cut after an unclean election: what was read is gone, and reading goes on where logs part, or
+        before, where nothing was handed out yet."""
+        assert state.position is not None
+        state.move(min(end_offset, state.position))
         return Received.RECORDS
 
     def has_records(self) -> bool:
