@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from raftlog.client.core.errors import Rejected, TimedOut
 from raftlog.client.core.fetch_session import Wanted
 from raftlog.client.core.fetched import Slice
-from raftlog.client.core.fetching import EARLIEST, Fetching
+from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching
 from raftlog.client.core.metadata import ClusterMetadata, TopicPartition
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
@@ -72,6 +72,7 @@ class RangeReader:
         self._fetching.assign(self._partition, wanted.start)
         self._fetcher = Fetcher(self._router, self._fetching, settings)
         self._done = False
+        self._given_to = wanted.start
 
     async def stop(self) -> None:
         await self._fetcher.stop()
@@ -86,6 +87,8 @@ class RangeReader:
                 failure, self._fetcher.failure = self._fetcher.failure, None
                 raise failure
             state = self._fetching.partitions[self._partition]
+            if state.position is not None and state.position < self._given_to:
+                self._pass_over_what_was_given(state.position)
             if state.position is not None and state.position >= self._wanted.end and not state.pieces:
                 return None
             before = state.position
@@ -101,6 +104,7 @@ class RangeReader:
                 await self._go_on_behind_what_is_lost(state.fetched_to)
                 continue
             if found is not None:
+                self._given_to = found.end
                 if not self._done:
                     self._fetcher.wake()
                 return found
@@ -111,7 +115,7 @@ class RangeReader:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
                     await self._fetcher.arrived.wait()
             except TimeoutError:
-                self._missing(state.fetched_to, state.high_watermark, timeout)
+                await self._missing(state.fetched_to, timeout)
         return None
 
     def _take(self) -> Slice | None:
@@ -135,11 +139,19 @@ class RangeReader:
         else:
             self._fetching.partitions[self._partition].move(min(first, self._wanted.end))
 
-    def _missing(self, position: int, high_watermark: int, timeout: float) -> None:
+    def _pass_over_what_was_given(self, position: int) -> None:
+        """The log was cut after an unclean election, to before what was read of it: no offset is given twice."""
+        if self._options.fail_on_data_loss:
+            name = f"{self._wanted.topic}[{self._wanted.partition}]"
+            raise DataLoss(f"{name} was cut to offset {position}, and was read to {self._given_to} before")
+        self._fetching.partitions[self._partition].move(self._given_to)
+
+    async def _missing(self, position: int, timeout: float) -> None:
         name = f"{self._wanted.topic}[{self._wanted.partition}]"
-        if 0 <= high_watermark <= position:
-            if self._options.fail_on_data_loss:
-                raise DataLoss(f"{name} ends at offset {high_watermark}, and {self._wanted.end} was to be read")
-            self._done = True
-            return
-        raise TimedOut(f"{name}: offset {position} did not come within {timeout:g} s")
+        # What was fetched last may be long ago, or of a leader that does not know yet how much is committed.
+        end = (await offsets_at(self._router, {self._partition: LATEST}, read_committed=False))[self._partition]
+        if position < end:
+            raise TimedOut(f"{name}: offset {position} did not come within {timeout:g} s")
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{name} ends at offset {end}, and {self._wanted.end} was to be read")
+        self._done = True

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import patch
+
 import pyarrow as pa
 import pytest
 
-from raftlog.client import SyncClient
+from raftlog.client import KafkaError, SyncClient
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
 from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
-from raftlog.pipeline.source.fetch import read_range
+from raftlog.pipeline.source import fetch
+from raftlog.pipeline.source.fetch import RangeReader, read_range
 from raftlog.pipeline.source.options import COLUMNS, parse_source
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.pipeline.source.rows import arrow_schema, record_batches
+from raftlog.testing import Kafka
 from tests.conftest import Broker
-from tests.pipeline.conftest import Topic
+from tests.pipeline.conftest import Topic, fill
 
 
 def read(broker: Broker, wanted: Range, **options: str) -> list[bytes]:
@@ -153,3 +158,48 @@ def test_what_is_available_now_ends_nowhere_before_its_beginning(
         producer.send(name, b"meanwhile")
     start = reader.initialOffset()
     assert reader.latestOffset(start, spark.ReadAllAvailable()) == start == {name: {"0": 2}}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_of_a_log_that_is_cut_while_it_is_read_no_offset_is_read_twice(
+    broker: Broker, topic: Topic, client: SyncClient, fails: bool
+) -> None:
+    name = topic([b"a batch"] * 5)
+    fill(client, name, [b"another"] * 4)
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "failOnDataLoss": str(fails)}
+    options = parse_source({**given, "kafka.max.partition.fetch.bytes": "1"}, streaming=False)
+    readers: list[RangeReader] = []
+
+    class Watched(RangeReader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            readers.append(self)
+
+    with patch.object(fetch, "RangeReader", Watched):
+        parts = read_range(options, Range(name, 0, 3, 9))
+        first = next(parts)
+        # As if the broker had told that another leader's log parts from this one.
+        (state,) = readers[0]._fetching.partitions.values()
+        state.move(4)
+        if fails:
+            with pytest.raises(DataLoss, match=rf"was cut to offset 4, and was read to {first.end} before"):
+                next(parts)
+        else:
+            offsets = [record.offset for part in (first, *parts) for record in part.records()]
+            assert offsets == list(range(3, 9))
+
+
+def test_a_log_whose_end_nobody_can_tell_is_not_taken_for_one_that_ends() -> None:
+    """What it ended with when it was read last says nothing: its leader may not have known what is committed."""
+    with Kafka(brokers=1) as kafka:
+        with SyncClient(kafka.bootstrap_servers) as client:
+            client.admin.create_topic("t", partitions=1)
+            with client.producer() as producer:
+                producer.send("t", b"0")
+        given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t", "failOnDataLoss": "false"}
+        options = parse_source({**given, "kafka.default.api.timeout.ms": "1500"}, streaming=False)
+        parts = read_range(options, Range("t", 0, 0, 8))
+        assert next(parts).end == 1
+        kafka.running.kill()
+        with pytest.raises(KafkaError):
+            next(parts)
