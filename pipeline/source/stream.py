@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 PARTITIONS_SECONDS = 1.0
 """How often to look for new partitions and topics."""
 
+PROGRESS_SECONDS, PROGRESS_PAUSE_SECONDS = 15.0, 60.0
+"""How long a group's coordinator may take to store where the query stands, and when one that did not is asked again."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -51,6 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions: list[Partition] = []
         self._looked_at = 0.0
         self._committed: Mapping[Partition, int] = {}
+        self._commits_from = 0.0
 
     def initialOffset(self) -> Written:
         begin = session(self._options.connection).run(self._begin())
@@ -132,11 +137,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if not options.commit_offsets or options.group is None or offsets == self._committed or not offsets:
             return
-        positions = {partition: Position(offset) for partition, offset in offsets.items()}
-        running = session(options.connection)
+        if time.monotonic() < self._commits_from:
+            return  # it would hold each micro-batch up
         try:
-            running.run(commit_offsets(running.router, GroupMember(options.group), positions))
+            session(options.connection).run(self._commit(options.group, offsets))
         except KafkaError as error:
             _logger.warning("offsets of group %s were not committed: %s", options.group, error)
+        except TimeoutError:
+            self._commits_from = time.monotonic() + PROGRESS_PAUSE_SECONDS
+            _logger.warning("offsets of group %s were not committed within %g s", options.group, PROGRESS_SECONDS)
         else:
             self._committed = offsets
+
+    async def _commit(self, group: str, offsets: Offsets) -> None:
+        positions = {partition: Position(offset) for partition, offset in offsets.items()}
+        async with asyncio.timeout(PROGRESS_SECONDS):
+            await commit_offsets(session(self._options.connection).router, GroupMember(group), positions)

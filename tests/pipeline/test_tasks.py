@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from unittest.mock import patch
 
@@ -203,3 +204,22 @@ def test_a_log_whose_end_nobody_can_tell_is_not_taken_for_one_that_ends() -> Non
         kafka.running.kill()
         with pytest.raises(KafkaError):
             next(parts)
+
+
+def test_a_group_whose_coordinator_does_not_answer_holds_a_query_up_once(broker: Broker, topic: Topic) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource")
+    from raftlog.pipeline.source import stream
+
+    name = topic()
+    asked: list[object] = []
+
+    async def unanswered(*arguments: object) -> None:
+        asked.append(arguments)
+        await asyncio.Event().wait()
+
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "kafka.group.id": name}
+    reader = stream.StreamReader(parse_source({**given, "commitOffsets": "true"}, streaming=True))
+    with patch.object(stream, "commit_offsets", unanswered), patch.object(stream, "PROGRESS_SECONDS", 0.01):
+        for offset in (1, 2, 3):
+            reader.commit({name: {"0": offset}})
+    assert len(asked) == 1
