@@ -56,7 +56,7 @@ class Consumer(Positions):
         self._assignments = 0
         self._reader: tuple[int, str] | None = None
         self._closed = False
-        self._fetcher.on_made_anew = self._made_anew
+        self._fetcher.on_set_back = self._set_back
 
     async def __aenter__(self) -> Consumer:
         await self.start()
@@ -410,8 +410,8 @@ class Consumer(Positions):
         for each in partitions:
             self._drop(each)
 
-    def _made_anew(self, partition: TopicPartition) -> None:
-        """What was read of the topic that is gone does not count for the one that has its name."""
+    def _set_back(self, partition: TopicPartition) -> None:
+        """What was read of a topic that is gone does not count for the one that has its name, nor what was cut off."""
         self._forget_unread([partition])
         self._progress.forget(partition)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
 from raftlog.client.core.fetching import Fetching, Received
 from raftlog.client.core.metadata import NO_LEADER, TopicPartition
-from raftlog.client.core.partition_queue import LEADER_UNKNOWN
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.offsets import READ_COMMITTED, by_topic, offsets_at
 from raftlog.client.router import Router
@@ -21,6 +20,14 @@ LANE = "fetch"
 BY_NAME = 12
 """The last version of Fetch in which topics have their names, not their ids."""
 RETRY_SECONDS = 0.1
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""The next request begins another session."""
 METADATA_SECONDS = 3.0
 SLOW_SECONDS = 3.0
 """A broker silent for so long beyond what it was allowed may have been replaced."""
@@ -33,8 +40,8 @@ class Fetcher:
 
     def __init__(self, router: Router, fetching: Fetching, settings: ConsumerSettings) -> None:
         self.arrived = asyncio.Event()
-        self.on_made_anew: Callable[[TopicPartition], None] = lambda _: None
-        """Called for a partition whose topic was deleted, and another one made under its name."""
+        self.on_set_back: Callable[[TopicPartition], None] = lambda _: None
+        """Called for a partition of which something that was handed out is gone: made anew, or cut."""
         self.failure: KafkaError | None = None
         self._router = router
         self._fetching = fetching
@@ -79,8 +86,8 @@ class Fetcher:
             self._looking_up = loop.create_task(self._look_up())
             self._looking_up.add_done_callback(self._ended)
         wanted, unled = self._fetching.wanted(now, self._router.known)
-        while self._fetching.made_anew:
-            self.on_made_anew(self._fetching.made_anew.pop())
+        while self._fetching.set_back:
+            self.on_set_back(self._fetching.set_back.pop())
             self.arrived.set()
         for node, partitions in wanted.items():
             if node not in self._under_way:
@@ -127,13 +134,7 @@ class Fetcher:
         except KafkaError as error:
             session.lost()
             self._in_trouble(error)
-            now = time.monotonic()
-            for partition in wanted:
-                state = self._fetching.partitions.get(partition)
-                if state is not None:
-                    state.retry_at, state.replica = now + RETRY_SECONDS, -1
-                    state.refused(ErrorCode.NETWORK_EXCEPTION, now)
-                    self._router.known.forget_leader(partition)
+            self._refused(wanted, ErrorCode.NETWORK_EXCEPTION)
             return
         except BaseException:
             session.lost()
@@ -143,9 +144,18 @@ class Fetcher:
         session.answered(code, reply.session_id)
         if code == ErrorCode.NONE:
             self._take_in(wanted, reply)
-        elif code in LEADER_UNKNOWN:
-            for partition in wanted:
-                self._router.known.forget_leader(partition)
+        elif code not in SESSION_ERRORS:
+            self._refused(wanted, code)
+
+    def _refused(self, wanted: Iterable[TopicPartition], code: ErrorCode) -> None:
+        """A whole request came to nothing."""
+        now = time.monotonic()
+        for partition in wanted:
+            state = self._fetching.partitions.get(partition)
+            if state is not None:
+                state.retry_at, state.replica = now + RETRY_SECONDS, -1
+                state.refused(code, now)
+            self._router.known.forget_leader(partition)
 
     def _take_in(self, wanted: Mapping[TopicPartition, Wanted], reply: FetchResponse) -> None:
         now = time.monotonic()
@@ -161,7 +171,7 @@ class Fetcher:
                 continue
             received = self._fetching.received(partition, wanted[partition], data, now)
             has_moved = has_moved or received is Received.RECORDS
-            if received is Received.MOVED and data.preferred_read_replica < 0:
+            if received is Received.MOVED and data.preferred_read_replica not in self._router.known.nodes:
                 hint = data.current_leader
                 if not self._router.known.leader_moved(partition, hint.leader_id, hint.leader_epoch):
                     self._router.known.forget_leader(partition)

@@ -137,8 +137,10 @@ class Fetching:
     def __init__(self, settings: ConsumerSettings) -> None:
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self._settings = settings
-        self.made_anew: list[TopicPartition] = []
-        """Partitions of which another topic under the same name was found; whoever looks takes them out."""
+        self.set_back: list[TopicPartition] = []
+        """Partitions of which something that was handed out is gone: another topic has the name, or the log was cut.
+        Whoever looks takes them out.
+        """
 
     def assign(self, partition: TopicPartition, position: int | None) -> None:
         self.partitions[partition] = PartitionState(position)
@@ -181,7 +183,7 @@ class Fetching:
 
     def _begin_anew(self, partition: TopicPartition, state: PartitionState) -> None:
         """Another topic has the name: nobody has read any of it, so reading begins at its start."""
-        self.made_anew.append(partition)
+        self.set_back.append(partition)
         code = ErrorCode.UNKNOWN_TOPIC_ID
         self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]", "the topic was made anew"))
         if state.reset_to is not None:
@@ -210,7 +212,7 @@ class Fetching:
         if code != ErrorCode.NONE:
             return self._refused(partition, state, code, now)
         if data.diverging_epoch.end_offset >= 0:
-            return self._diverged(state, data.diverging_epoch.end_offset)
+            return self._diverged(partition, state, data.diverging_epoch.end_offset)
         if data.preferred_read_replica >= 0:
             state.replica, state.replica_until = data.preferred_read_replica, now + REPLICA_SECONDS
             return Received.MOVED
@@ -257,7 +259,7 @@ class Fetching:
                 state.retry_at = now + RETRY_SECONDS
                 return Received.NOTHING  # hand out first what is there
             return self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]"))
-        if code.retriable or code in LEADER_UNKNOWN:
+        if code.retriable or code in LEADER_UNKNOWN or code == ErrorCode.UNKNOWN_SERVER_ERROR:
             state.replica = -1
             state.retry_at = now + RETRY_SECONDS
             state.refused(code, now)
@@ -274,11 +276,13 @@ class Fetching:
         state.reset_to = EARLIEST if policy == "earliest" else LATEST
         return Received.RESET
 
-    @staticmethod
-    def _diverged(state: PartitionState, end_offset: int) -> Received:
-        """The log was cut after an unclean election: what was read is gone, and reading goes on where logs part, or
-        before, where nothing was handed out yet."""
+    def _diverged(self, partition: TopicPartition, state: PartitionState, end_offset: int) -> Received:
+        """The log was cut after an unclean election: what was fetched is gone from where logs part, and is fetched
+        again from there, or from before where less was handed out.
+        """
         assert state.position is not None
+        if end_offset < state.position:
+            self.set_back.append(partition)
         state.move(min(end_offset, state.position))
         return Received.RECORDS
 
@@ -319,7 +323,7 @@ class Fetching:
         while state.pieces and limit > 0:
             piece = state.pieces[0]
             try:
-                if self._settings.check_crcs and piece.first <= piece.header.base_offset:
+                if self._settings.check_crcs and piece.decoded is None:  # else it is a part of one that was checked
                     verify(*partition, piece)
                 rest = None
                 if piece.count_max > limit:

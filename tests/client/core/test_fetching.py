@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import DamagedRecords
 from raftlog.client.core.fetch_session import Wanted
 from raftlog.client.core.fetching import Fetching
 from raftlog.client.core.metadata import ClusterMetadata, Node, Partition, Topic
@@ -101,6 +103,46 @@ def test_of_a_preferred_replica_that_the_cluster_does_not_have_any_more_the_lead
     fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, preferred_read_replica=2), 0.0)
     assert list(fetching.wanted(0.0, known)[0]) == [2]
     assert list(fetching.wanted(0.0, cluster_of(1))[0]) == [1]
+
+
+def test_when_the_log_was_cut_what_was_fetched_and_not_handed_out_is_fetched_again() -> None:
+    """From offset 14 on the log is another one: 4 to 13 are there still, and nobody was given them yet."""
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    fetched = b"".join(batch_at(BATCH * each) for each in range(4))
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=fetched), 0.0)
+    assert fetching.take(BATCH)[0].end == BATCH
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    cut = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=0, end_offset=14))
+    fetching.received(HERE, wanted[HERE], cut, 0.0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    assert wanted[HERE].offset == fetching.partitions[HERE].position == BATCH
+    assert not fetching.set_back  # nothing that was handed out is gone
+    cut = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=0, end_offset=2))
+    fetching.received(HERE, wanted[HERE], cut, 0.0)
+    assert fetching.partitions[HERE].position == 2 and fetching.set_back == [HERE]
+
+
+@pytest.mark.parametrize("position", [0, 2])
+def test_a_damaged_batch_is_told_wherever_in_it_reading_begins(position: int) -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, position)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    damaged = batch_at(0).replace(b"\x023", b"\x024")  # the value of the last record
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=damaged), 0.0)
+    with pytest.raises(DamagedRecords, match="checksum"):
+        fetching.take(10)
+
+
+def test_a_partition_whose_leader_failed_to_read_is_asked_for_again() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    failed = PartitionData(partition_index=0, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    fetching.received(HERE, wanted[HERE], failed, 0.0)
+    assert not fetching.take(10) and fetching.unavailable(5.0, 3.0) == {HERE: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert HERE in fetching.wanted(1.0, known)[0][1]
 
 
 def test_a_partition_that_the_group_takes_away_gives_nothing_whoever_resumes_it() -> None:

@@ -1,0 +1,71 @@
+"""What a consumer fetches, and how often, told by replies that only a test gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import pytest
+
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.fetching import Fetching
+from raftlog.client.core.metadata import Node, Partition, Topic
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.fetcher import Fetcher
+from raftlog.client.router import Router
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from raftlog.wire.schema import ZERO_UUID
+
+HERE = ("t", 0)
+
+
+class Answers(Router):
+    """Broker 1 leads, and answers each fetch with the next of `replies`; `asked` is what it was asked."""
+
+    def __init__(self, *replies: FetchResponse) -> None:
+        super().__init__([Address("nowhere", 1)])
+        self.asked: list[Any] = []
+        self.all_asked = asyncio.Event()
+        self._replies = deque(replies)
+        self.known.nodes = {1: Node(1, Address("nowhere", 1))}
+        self.known.topics["t"] = Topic(ZERO_UUID, {0: Partition(1, 0)})
+
+    async def ask(self, request: Any, reply: Any, **options: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request, MetadataRequest):
+            self.all_asked.set()
+            return MetadataResponse()
+        if not self._replies:
+            self.all_asked.set()
+            await asyncio.Future()
+        return self._replies.popleft()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNSUPPORTED_VERSION])
+async def test_a_broker_that_refuses_whole_fetches_is_not_asked_without_a_pause(code: ErrorCode) -> None:
+    router = Answers(*[FetchResponse(error_code=code)] * 50)
+    await one_look_at(router)
+    assert sum(isinstance(each, FetchRequest) for each in router.asked) == 1
+
+
+async def test_a_preferred_replica_that_is_not_known_is_asked_after() -> None:
+    """The leader gives no records as long as it is preferred: who goes on to ask the leader gets none."""
+    part = PartitionData(partition_index=0, preferred_read_replica=2)
+    reply = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+    router = Answers(*[reply] * 50)
+    await one_look_at(router)
+    assert [type(each) for each in router.asked] == [FetchRequest, MetadataRequest]
+
+
+async def one_look_at(router: Answers) -> None:
+    settings = ConsumerSettings()
+    fetching = Fetching(settings)
+    fetching.assign(HERE, 0)
+    fetcher = Fetcher(router, fetching, settings)
+    fetcher.wake()
+    async with asyncio.timeout(20):
+        await router.all_asked.wait()
+    await fetcher.stop()
