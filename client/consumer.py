@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -12,9 +11,8 @@ from types import TracebackType
 from raftlog.client.batch import Batch
 from raftlog.client.core.classic_member import ClassicMember
 from raftlog.client.core.consumer_member import ConsumerMember
-from raftlog.client.core.errors import Closed, KafkaError, NoOffset, Rejected, TimedOut, WrongState
+from raftlog.client.core.errors import Closed, KafkaError, Rejected, TimedOut, WrongState
 from raftlog.client.core.fetched import ConsumerRecord, Slice
-from raftlog.client.core.fetching import EARLIEST, LATEST
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
@@ -23,6 +21,7 @@ from raftlog.client.group_runner import GroupRunner, Listener, tell
 from raftlog.client.offsets import GroupMember, commit_offsets, committed_offsets
 from raftlog.client.positions import LOOK_SECONDS, Positions
 from raftlog.client.router import Router, TopicIds
+from raftlog.client.subscription import Subscription
 from raftlog.wire.errors import ErrorCode
 
 ASK_SECONDS = 1.0
@@ -44,8 +43,7 @@ class Consumer(Positions):
         self.on_assigned: Listener | None = None
         self.on_revoked: Listener | None = None
         self.on_lost: Listener | None = None
-        self._topics = frozenset(topics)
-        self._pattern = pattern
+        self._subscription = Subscription(router, settings, topics, pattern)
         self._runner: GroupRunner | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._current: list[tuple[TopicPartition, object]] = []
@@ -59,7 +57,11 @@ class Consumer(Positions):
         self._fetcher.on_set_back = self._set_back
 
     async def __aenter__(self) -> Consumer:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()  # nobody else would
+            raise
         return self
 
     async def __aexit__(
@@ -72,10 +74,14 @@ class Consumer(Positions):
         if self._started:
             return
         self._started = True
-        await self._find_topics()
-        if self.settings.group is not None and (self._topics or self._pattern):
+        try:
+            await self._subscription.look()
+        except BaseException:
+            self._started = False
+            raise
+        if self.settings.group is not None and self._subscription:
             self._join()
-        elif topics := self._subscribed():
+        elif topics := self._subscription.names():
             self.assign(self._router.known.partitions_of(sorted(topics)))
         self._begin_housekeeping()
 
@@ -208,7 +214,7 @@ class Consumer(Positions):
             raise WrongState("the group divides the partitions of this consumer")
         wanted = frozenset(partitions)
         self._drop_all(self.assignment - wanted)
-        self._add(wanted - self.assignment, {})
+        self._add(wanted - self.assignment, None if self.settings.group is not None else {})
 
     async def assigned(self, timeout: float | None = None) -> Partitions:
         """Wait until there are partitions to read. Raises TimedOut."""
@@ -267,7 +273,7 @@ class Consumer(Positions):
 
     def _check_owned(self, chosen: Iterable[TopicPartition]) -> None:
         """Raises Rejected for what the group has taken away: whoever has it now has gone on."""
-        if not self._topics and self._pattern is None:
+        if not self._subscription:
             return
         for topic, index in chosen:
             where = (topic, index)
@@ -318,17 +324,17 @@ class Consumer(Positions):
     def _join(self) -> None:
         group = self.settings.group
         assert group is not None
-        known = self._router.known
+        known, topics = self._router.known, self._subscription.names()
         member: ClassicMember | ConsumerMember
         if self.settings.protocol == "consumer":
             ids = TopicIds(self._router)
             member = ConsumerMember(
-                group, self.settings, self._topics, member_id=str(uuid.uuid4()), names=known.names, ids=ids
+                group, self.settings, topics, member_id=str(uuid.uuid4()), names=known.names, ids=ids
             )
-            if self._pattern is not None:
-                member.match(self._pattern)
+            if self._subscription.pattern is not None:
+                member.match(self._subscription.pattern)
         else:
-            member = ClassicMember(group, self.settings, self._subscribed())
+            member = ClassicMember(group, self.settings, topics)
         self._checked.append(member)
         self._runner = GroupRunner(self._router, group, member)
         self._runner.on_assigned = self._take_up
@@ -337,12 +343,6 @@ class Consumer(Positions):
         self._runner.on_lost = self._lose
         self._runner.on_failure = self._fetcher.fail
         self._runner.start()
-
-    def _subscribed(self) -> frozenset[str]:
-        if self._pattern is None:
-            return self._topics
-        matching = re.compile(self._pattern)
-        return self._topics | {name for name in self._router.known.topics if matching.fullmatch(name)}
 
     async def _take_up(self, partitions: Partitions) -> None:
         group, runner = self.settings.group, self._runner
@@ -384,21 +384,15 @@ class Consumer(Positions):
         self._drop_all(partitions)
         await tell(self.on_lost, partitions, self._fetcher.fail)
 
-    def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position]) -> None:
-        missing = []
+    def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position] | None) -> None:
+        """`positions`: where the group stands, None to ask for it."""
         for each in sorted(partitions):
-            position = positions.get(each)
-            self._fetching.assign(each, position.offset if position is not None else None)
-            if position is not None:
-                self._fetching.partitions[each].last_epoch = position.leader_epoch
-            elif self.settings.auto_offset_reset == "none":
-                missing.append(each)
-            else:
-                earliest = self.settings.auto_offset_reset == "earliest"
-                self._fetching.partitions[each].reset_to = EARLIEST if earliest else LATEST
-        for each in missing:
-            self._fetching.partitions[each].failure = NoOffset(missing)
-            self._fetcher.arrived.set()
+            self._fetching.assign(each, None)
+        if positions is None:
+            self._fetching.ask_committed(partitions)
+        else:
+            self._fetching.begin(sorted(partitions), positions)
+        self._fetcher.arrived.set()
         self._fetcher.wake()
 
     def _drop(self, partition: TopicPartition) -> None:
@@ -458,35 +452,23 @@ class Consumer(Positions):
         return not self._polling and time.monotonic() - self._polled_at > self.settings.max_poll_interval
 
     def _rejoin_after_pause(self) -> None:
-        if self._runner is None and self.settings.group is not None and (self._topics or self._pattern):
+        if self._runner is None and self.settings.group is not None and self._subscription:
             self._join()
 
     async def _look_for_partitions(self) -> None:
-        before = {name: self._router.known.partition_count(name) for name in self._subscribed()}
         try:
-            await self._find_topics()
+            before = await self._subscription.look()
         except KafkaError:
             return
         known = self._router.known
         if self._runner is not None:
-            self._runner.member.subscribe(self._subscribed() if self.settings.protocol == "classic" else self._topics)
+            self._runner.member.subscribe(self._subscription.names())
             if any(known.partition_count(name) != count for name, count in before.items()):
                 self._runner.member.changed("the number of partitions changed")
             self._runner.wake()
-        elif topics := self._subscribed():
+        elif topics := self._subscription.names():
             fresh = frozenset(known.partitions_of(sorted(topics))) - self.assignment
             self._add(frozenset(each for each in fresh if each[1] >= before.get(each[0], 0)), {})
-
-    async def _find_topics(self) -> None:
-        wanted = None if self._pattern is not None else sorted(self._topics)
-        if wanted == []:
-            await self._router.retrying(lambda: self._router.metadata([]))
-            return
-        await self._router.retrying(lambda: self._router.metadata(wanted))
-        missing = [name for name in self._topics if name not in self._router.known.topics]
-        if missing and self.settings.group is None:
-            code = self._router.known.errors.get(missing[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            raise Rejected(code, f"topic {missing[0]!r}")
 
     async def _learn(self, topics: set[str]) -> None:
         unknown = sorted(topic for topic in topics if topic not in self._router.known.topics)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
-from raftlog.client.core.fetching import Fetching, Received
+from raftlog.client.core.fetching import COMMITTED, Fetching, Received
 from raftlog.client.core.metadata import NO_LEADER, TopicPartition
 from raftlog.client.core.settings import ConsumerSettings
-from raftlog.client.offsets import READ_COMMITTED, by_topic, offsets_at
+from raftlog.client.offsets import READ_COMMITTED, by_topic, committed_offsets, offsets_at
 from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -220,11 +220,34 @@ class Fetcher:
     async def _look_up(self) -> None:
         """Find positions by time, for partitions that have none."""
         led: dict[object, dict[TopicPartition, int]] = {}
-        for partition, timestamp in self._fetching.to_reset().items():
+        wanted = self._fetching.to_reset()
+        for partition, timestamp in wanted.items():
+            if timestamp == COMMITTED:
+                continue
             leader = self._router.known.leader(partition)
             led.setdefault(partition if leader == NO_LEADER else leader, {})[partition] = timestamp
-        if not all(await asyncio.gather(*(self._look_up_of(asked) for asked in led.values()))):
+        work = [self._look_up_of(asked) for asked in led.values()]
+        if committed := sorted(each for each, timestamp in wanted.items() if timestamp == COMMITTED):
+            work.append(self._look_up_committed(committed))
+        if not all(await asyncio.gather(*work)):
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _look_up_committed(self, partitions: Sequence[TopicPartition]) -> bool:
+        """Where the group stands in partitions that it has not given."""
+        assert self._settings.group is not None
+        before = {each: self._fetching.partitions[each] for each in partitions}
+        seeks = {each: state.seeks for each, state in before.items()}
+        try:
+            found = await committed_offsets(self._router, self._settings.group, partitions, require_stable=True)
+        except KafkaError as error:
+            self.fail(error)
+            return False
+        now = self._fetching.partitions
+        self._fetching.begin(
+            [each for each in partitions if now.get(each) is before[each] and now[each].seeks == seeks[each]], found
+        )
+        self.arrived.set()
+        return True
 
     async def _look_up_of(self, asked: Mapping[TopicPartition, int]) -> bool:
         """Those of one leader, or one whose leader is to be found: the others do not wait for it."""

@@ -188,7 +188,7 @@ class SyncConsumer:
         self._thread = thread
 
     def __enter__(self) -> SyncConsumer:
-        self.start()
+        self._thread.run(self.inner.__aenter__())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from raftlog.client.core.errors import DamagedRecords, Rejected
+from raftlog.client.core.errors import DamagedRecords, NoOffset, Rejected
 from raftlog.client.core.fetch_session import Wanted
 from raftlog.client.core.fetched import Piece, Slice, cut, verify
 from raftlog.client.core.isolation import AbortedFilter
 from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, TopicPartition
 from raftlog.client.core.partition_queue import LEADER_UNKNOWN
+from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.batch import CorruptRecord, iterate_batches
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -20,6 +21,8 @@ from raftlog.wire.schema import ZERO_UUID
 
 LATEST, EARLIEST = -1, -2
 """Timestamps that stand for the end of a log and for its start (ListOffsets)."""
+COMMITTED = -1000
+"""In the place of a timestamp: where the group stands. No broker is sent it."""
 REPLICA_SECONDS = 300.0
 """So long is a replica that the leader preferred read from, before the leader is asked again (KIP-392)."""
 RETRY_SECONDS = 0.1
@@ -77,7 +80,7 @@ class PartitionState:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.reset_to: int | None = None
-        """The timestamp, LATEST or EARLIEST to look a position up by."""
+        """The timestamp, LATEST, EARLIEST or COMMITTED to look a position up by."""
         self.replica = -1
         self.replica_until = 0.0
         self.retry_at = 0.0
@@ -144,6 +147,24 @@ class Fetching:
 
     def assign(self, partition: TopicPartition, position: int | None) -> None:
         self.partitions[partition] = PartitionState(position)
+
+    def ask_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Where the group stands in these is to be looked up."""
+        for each in partitions:
+            self.partitions[each].reset_to = COMMITTED
+
+    def begin(self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Position]) -> None:
+        """Read on where the group stands, and where it stands nowhere as `auto_offset_reset` says."""
+        policy = self._settings.auto_offset_reset
+        missing = [each for each in partitions if each not in committed]
+        for each in partitions:
+            state = self.partitions[each]
+            if each in committed:
+                state.move(committed[each].offset)
+                state.last_epoch = committed[each].leader_epoch
+                continue
+            state.reset_to = None if policy == "none" else EARLIEST if policy == "earliest" else LATEST
+            state.failure = NoOffset(missing) if policy == "none" else None
 
     def unassign(self, partition: TopicPartition) -> None:
         self.partitions.pop(partition, None)
