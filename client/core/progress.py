@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
+from weakref import ref
 
 from raftlog.client.core.fetched import Slice
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.wire.errors import InvariantViolation
+
+CROWD = 64
+"""When so many parts of a partition are handed out and not done, those that never will be are looked for."""
 
 
 class Position(NamedTuple):
@@ -22,12 +26,27 @@ class Position(NamedTuple):
     metadata: str = ""
 
 
+class _Ticket:
+    """Whoever has it may say that something is done."""
+
+    __slots__ = ("__weakref__", "handed")
+
+    def __init__(self, handed: _Handed) -> None:
+        self.handed = handed
+
+
 class _Handed:
-    __slots__ = ("is_done", "position")
+    __slots__ = ("is_done", "position", "ticket")
 
     def __init__(self, position: Position) -> None:
         self.position = position
         self.is_done = False
+        self.ticket: ref[_Ticket] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Nobody can say any more that it is done."""
+        return not self.is_done and (self.ticket is None or self.ticket() is None)
 
 
 class Progress:
@@ -61,26 +80,34 @@ class Progress:
         """Tickets for `done`."""
         tickets: list[tuple[TopicPartition, object]] = []
         for each in slices:
-            handed = _Handed(Position(each.end, each.leader_epoch))
-            self._outstanding.setdefault((each.topic, each.partition), deque()).append(handed)
-            tickets.append(((each.topic, each.partition), handed))
+            tickets += self.hand_out_one((each.topic, each.partition), Position(each.end, each.leader_epoch))
         return tickets
 
     def hand_out_one(self, partition: TopicPartition, position: Position) -> list[tuple[TopicPartition, object]]:
-        """The same for one record, after which reading goes on at `position`."""
+        """The same for one record or part, after which reading goes on at `position`."""
+        return [(partition, self._ticket(partition, position))]
+
+    def _ticket(self, partition: TopicPartition, position: Position) -> _Ticket:
+        waiting = self._outstanding.get(partition)
+        if waiting is None:
+            waiting = self._outstanding[partition] = deque()
+        elif waiting and not len(waiting) % CROWD:
+            waiting = self._outstanding[partition] = _thinned(waiting)
         handed = _Handed(position)
-        self._outstanding.setdefault(partition, deque()).append(handed)
-        return [(partition, handed)]
+        ticket = _Ticket(handed)
+        handed.ticket = ref(ticket)
+        waiting.append(handed)
+        return ticket
 
     def done(self, tickets: Iterable[tuple[TopicPartition, object]]) -> bool:
         """False if some of it belongs to a partition that was taken away meanwhile, or was sought away from."""
         self.is_told = all_counted = True
-        for partition, handed in tickets:
-            waiting = self._outstanding.get(partition)
+        for partition, ticket in tickets:
+            assert isinstance(ticket, _Ticket)
+            waiting, handed = self._outstanding.get(partition), ticket.handed
             if waiting is None or handed not in waiting:
-                all_counted = all_counted and isinstance(handed, _Handed) and handed.is_done
+                all_counted = all_counted and handed.is_done
                 continue
-            assert isinstance(handed, _Handed)
             handed.is_done = True
             while waiting and waiting[0].is_done:
                 self._done[partition] = waiting.popleft().position
@@ -88,11 +115,11 @@ class Progress:
 
     def withdraw(self, tickets: Iterable[tuple[TopicPartition, object]]) -> None:
         """These, the newest, were not handed out after all: their parts are, each by itself."""
-        for partition, handed in tickets:
+        for partition, ticket in tickets:
+            assert isinstance(ticket, _Ticket)
             waiting = self._outstanding.get(partition)
-            if waiting is not None and handed in waiting:
-                assert isinstance(handed, _Handed)
-                waiting.remove(handed)
+            if waiting is not None and ticket.handed in waiting:
+                waiting.remove(ticket.handed)
 
     def is_busy(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether anything of these is handed out and not done."""
@@ -125,3 +152,15 @@ class Progress:
             offsets = [handed.position.offset for handed in waiting]
             if offsets != sorted(offsets):
                 raise InvariantViolation(f"{partition} was handed out backwards")
+
+
+def _thinned(waiting: Iterable[_Handed]) -> deque[_Handed]:
+    """Without what matters no more: behind what is never done, no offset moves."""
+    kept = deque[_Handed]()
+    is_blocked = False
+    for each in waiting:
+        is_lost = each.is_lost
+        if not (is_blocked and (is_lost or each.is_done)):
+            kept.append(each)
+        is_blocked = is_blocked or is_lost
+    return kept

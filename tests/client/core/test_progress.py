@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.client.core.fetched import Slice
-from raftlog.client.core.progress import Position, Progress
+from raftlog.client.core.progress import CROWD, Position, Progress
 from tests.effort import examples
 
 HERE = ("t", 0)
@@ -63,3 +66,26 @@ def test_what_was_fetched_before_a_partition_was_taken_away_is_not_handed_out_af
     assert progress.not_moved(again, progress.moves) == again
     progress.forget(other)
     assert progress.not_moved(fetched, moves) == []
+
+
+def test_what_is_done_behind_a_batch_that_never_will_be_fills_no_memory() -> None:
+    progress = Progress()
+    for end in range(5000):
+        tickets = progress.hand_out([Slice(*HERE, [], end, 1)])
+        assert end == 0 or progress.done(tickets)
+    assert len(progress._outstanding[HERE]) <= 2 * CROWD and not progress.to_commit()
+
+
+@pytest.mark.parametrize("held", [1, 3, 100])
+def test_whoever_never_calls_done_fills_no_memory(held: int) -> None:
+    """As who commits with a transaction, or is in no group: the newest batches are held, then let go."""
+    progress = Progress()
+    newest = deque[object](maxlen=held)
+    for end in range(5000):
+        newest.append(progress.hand_out([Slice(*HERE, [], end, 1)]))
+    assert len(progress._outstanding[HERE]) <= held + 2 * CROWD
+    assert progress.is_busy([HERE]) and not progress.to_commit()
+    for each in newest:
+        assert progress.done(each)  # type: ignore[arg-type]
+    assert not progress.to_commit()  # what came before is not done
+    progress.check_invariants()
