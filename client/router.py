@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from raftlog.client.connection import Connection, Reply
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import BrokerUnreachable, Closed, KafkaError, Rejected, TimedOut, check
-from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, Node
+from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from raftlog.wire.messages.metadata import (
@@ -192,8 +192,7 @@ class Router:
             answer = await self.ask(FindCoordinatorRequest(key=key, key_type=kind), FindCoordinatorResponse)
             subject = f"{'group' if kind == GROUP else 'transactional id'} {key!r}"
             check(answer.error_code, subject, answer.error_message)
-            node = Node(answer.node_id, Address(answer.host, answer.port))
-            self.known.nodes.setdefault(answer.node_id, node)
+            self.known.found(answer.node_id, Address(answer.host, answer.port))
             self._coordinators[key, kind] = answer.node_id
         return self._coordinators[key, kind]
 

@@ -69,6 +69,11 @@ class ClusterMetadata:
         for topic in answer.topics:
             self._update_topic(topic)
 
+    def found(self, node_id: int, address: Address) -> None:
+        """A broker was told by itself; it may have moved since the last metadata."""
+        known = self.nodes.get(node_id)
+        self.nodes[node_id] = Node(node_id, address, known.rack if known is not None else None)
+
     def leader(self, partition: TopicPartition) -> int:
         """The leader's node id, or -1 while none is known."""
         topic = self.topics.get(partition[0])
