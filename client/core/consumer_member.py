@@ -149,7 +149,7 @@ class ConsumerMember:
         self.owned = NOTHING
 
     def leave(self) -> Send | None:
-        if self._left or self._epoch <= 0:
+        if self._left or self._said is None:  # a heartbeat without an answer may have let it in
             self._left = True
             return None
         self._left = True

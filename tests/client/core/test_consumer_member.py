@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.client.core.consumer_member import ConsumerMember
 from raftlog.client.core.errors import TimedOut
 from raftlog.client.core.membership import Assign, Lose, Revoke, Send
@@ -71,3 +73,16 @@ def test_what_is_to_be_given_up_is_owned_until_it_is() -> None:
     member.revoked()  # the hand-over ends after it was thrown out
     member.check_invariants()
     assert member.owned == frozenset()
+
+
+@pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("static", -2)])
+def test_a_member_that_leaves_before_it_is_answered_says_so(instance: str | None, epoch: int) -> None:
+    """The coordinator may have let it in, and would keep partitions for it until its session is over."""
+    settings = ConsumerSettings(group_instance_id=instance)
+    member = ConsumerMember("g", settings, frozenset({"t"}), member_id="m", names={}, ids={})
+    assert isinstance(member.next(0.0), Send)
+    farewell = member.leave()
+    assert farewell is not None and isinstance(farewell.request, ConsumerGroupHeartbeatRequest)
+    assert (farewell.request.member_id, farewell.request.member_epoch) == ("m", epoch)
+    assert member.leave() is None
+    assert ConsumerMember("g", settings, frozenset({"t"}), member_id="m", names={}, ids={}).leave() is None
