@@ -88,6 +88,7 @@ class GroupRunner:
             failure = error if isinstance(error, KafkaError) else KafkaError(f"the group member failed: {error!r}")
             if failure is not error:
                 failure.__cause__ = error
+            self.failure = failure
             self.on_failure(failure)
         if task.cancelled() and not self._stopped:
             # Somebody cancels whatever tasks there are; what was under way is begun again.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from raftlog.client import Client, KafkaError
@@ -79,3 +81,20 @@ async def value(consumer: object) -> bytes | None:
                 return found
         except KafkaError:
             continue
+
+
+async def test_a_member_that_ended_by_a_mistake_says_so_at_every_poll(
+    client: Client, topic: str, protocol: str
+) -> None:
+    """Who was told once, and looked away, would wait for records for ever."""
+    async with client.consumer(topic, group=topic, protocol=protocol) as consumer:
+        assert consumer._runner is not None
+
+        def fail(now: float) -> Any:
+            raise RuntimeError("a mistake")
+
+        consumer._runner.member.next = fail  # type: ignore[method-assign]
+        consumer._runner.wake()
+        for _ in range(3):
+            with pytest.raises(KafkaError, match="a mistake"):
+                assert await consumer.poll()
