@@ -50,6 +50,8 @@ FATAL = frozenset(
     }
 )
 """From a coordinator: this producer cannot go on."""
+FATAL_OF_A_RECORD = FATAL - {ErrorCode.INVALID_TXN_STATE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
+"""From a leader, which knows of this transaction only: brokers before 3.8 say INVALID_TXN_STATE of one that is over."""
 
 
 class PreparedTransaction(NamedTuple):
@@ -209,7 +211,8 @@ class Transaction:
         ended = overdue is not None and code is ErrorCode.INVALID_TXN_STATE
         if code is not None and (code in FENCED or ended) and step is not Step.PRODUCE:
             return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", overdue))
-        if code in FATAL or (step is Step.INITIALIZE and isinstance(error, Rejected) and not error.retriable):
+        fatal = FATAL_OF_A_RECORD if step is Step.PRODUCE else FATAL
+        if code in fatal or (step is Step.INITIALIZE and isinstance(error, Rejected) and not error.retriable):
             return self._fail_for_good(error)
         if self.state is State.OPEN or (self.state is State.COMMITTING and step is Step.COORDINATE):
             if code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING):

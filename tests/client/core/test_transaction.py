@@ -49,6 +49,8 @@ def test_an_empty_transaction_is_not_told_to_the_coordinator() -> None:
         (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Step.PRODUCE, State.FATAL),
         (ErrorCode.TRANSACTION_ABORTABLE, Step.PRODUCE, State.BROKEN),
         (ErrorCode.MESSAGE_TOO_LARGE, Step.PRODUCE, State.BROKEN),
+        (ErrorCode.INVALID_TXN_STATE, Step.PRODUCE, State.BROKEN),
+        (ErrorCode.INVALID_TXN_STATE, Step.COORDINATE, State.FATAL),
         (ErrorCode.ILLEGAL_GENERATION, Step.COORDINATE, State.BROKEN),
     ],
 )
