@@ -414,8 +414,9 @@ class TransactionBlock:
             except TransactionFailed as failed:
                 try:
                     await self._numbering.abort()
-                except ProducerFenced as fenced:
-                    raise fenced from failed
+                except KafkaError as ending:
+                    if isinstance(ending, ProducerFenced):
+                        raise ending from failed
                 raise
             return
         if isinstance(error, KafkaError) and error.fatal:
@@ -423,7 +424,7 @@ class TransactionBlock:
         try:
             await self._numbering.abort()
         except KafkaError as ending:
-            # The coordinator aborts it after transaction_timeout, or when the next transaction begins.
+            # It is aborted first when the next one begins, or by the coordinator after transaction_timeout.
             if isinstance(ending, ProducerFenced) and isinstance(error, KafkaError):
                 raise ending from error
 

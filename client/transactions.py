@@ -59,6 +59,8 @@ class TransactionNumbering:
         self._began = 0.0
         self._is_ending = False
         """Whether what was sent is waited for, to end the transaction then."""
+        self._is_abandoned = False
+        """Whether it was to be aborted, and nobody knows yet that it is."""
         accumulator.transactional = True
 
     # What the sender asks.
@@ -77,7 +79,7 @@ class TransactionNumbering:
 
     def check_usable(self) -> None:
         self.core.check_can_send()
-        if self._is_ending:
+        if self._is_ending or self._is_abandoned:
             raise WrongState("the transaction is about to end: it takes no more records")
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
@@ -113,6 +115,9 @@ class TransactionNumbering:
         self._accumulator.reset()
 
     async def begin(self) -> None:
+        """One that could not be aborted in time is aborted first."""
+        if self._is_abandoned and (self.core.is_open or self.core.state is State.ABORTING):
+            await self.abort()
         await self.initialize()
         self.core.begin()
         self._began = time.monotonic()
@@ -129,7 +134,7 @@ class TransactionNumbering:
         After TimedOut, `commit` may be called again to learn it. With an error that is `in_doubt` it stays unknown.
         """
         if self.core.state is not State.COMMITTING:
-            self.core.check_can_send()
+            self.check_usable()
             await self._drained()
             tell = self.core.end(committed=True)
         else:
@@ -138,7 +143,7 @@ class TransactionNumbering:
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """Wait until all of it is stored, and leave it open. Raises what `commit` raises."""
-        self.core.check_can_send()
+        self.check_usable()
         await self._drained()
         return self.core.prepare()
 
@@ -146,6 +151,7 @@ class TransactionNumbering:
         """What was not sent yet fails; what was sent is never seen by a reader of committed records."""
         if self.core.state is not State.ABORTING:
             self.core.check_usable()
+            self._is_abandoned = self.core.is_open
             self._accumulator.fail_unsent(self.core.failure or KafkaError("the transaction was aborted"))
             self._sender.on_progress()
             await self._drained()
@@ -153,6 +159,7 @@ class TransactionNumbering:
         else:
             tell = self.core.is_begun
         await self._finish(committed=False, tell=tell)
+        self._is_abandoned = False
 
     async def send_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         """Commit where a group stands as part of the transaction."""

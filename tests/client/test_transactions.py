@@ -417,3 +417,30 @@ async def test_a_commit_whose_time_was_over_before_an_answer_came_stays_in_doubt
                     await old.commit()
                 assert fenced.value.in_doubt
                 await new.abort()
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_after_an_abort_that_took_too_long_the_next_transaction_begins(version: int, is_stored: bool) -> None:
+    """Nobody would end the last one otherwise, and no other could begin, ever."""
+    with broker_behind_a_proxy() as proxy:
+        async with Client(str(proxy.address), timeout=2) as client, client.producer(transactional_id="t") as producer:
+            await client.admin.create_topic("t", partitions=1)
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction() as tx:
+                    await tx.send("t", b"aborted")
+                    if is_stored:
+                        await producer.flush()
+                    else:
+                        await producer.partitions("t")
+                        proxy.hold()
+                        producer._sender.flush_begins()
+                        while not producer._sender._in_flight and not producer._sender._preparing:
+                            await asyncio.sleep(0)
+                    proxy.hold()
+                    raise ZeroDivisionError
+            with pytest.raises(WrongState):
+                await producer.commit()
+            proxy.go_on()
+            async with producer.transaction() as tx:
+                await tx.send("t", b"committed")
+            assert await values(client, "t", 1) == [b"committed"]
