@@ -77,6 +77,9 @@ class Connection(asyncio.BufferedProtocol):
         """How many bytes of a frame that is not whole lie at the start of the buffer."""
         self._frame: bytearray | None = None
         self._filled = 0
+        self._takes_more = asyncio.Event()
+        """Whether what was written has left, or nearly."""
+        self._takes_more.set()
 
     @classmethod
     async def open(
@@ -123,9 +126,16 @@ class Connection(asyncio.BufferedProtocol):
         """
         return cast(Reply, await self._ask(request, reply, timeout, highest))
 
-    def post(self, request: Message, *, highest: int | None = None) -> None:
-        """Send a request that has no reply (Produce with acks=0)."""
+    async def post(self, request: Message, timeout: float, *, highest: int | None = None) -> None:
+        """Send a request that has no reply (Produce with acks=0), and wait until it has left, or nearly."""
         self._write(request, highest)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._takes_more.wait()
+        except TimeoutError:
+            raise self._too_slow(timeout) from None
+        if self._failure is not None:
+            raise self._failure
 
     def version_of(self, key: ApiKey, highest: int | None = None) -> int:
         """The version that requests of this API have here. Raises NotKafka where there is none in common."""
@@ -155,10 +165,13 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            slow = TimedOut(f"{self.address} did not answer within {timeout:g} s")
-            slow.broker = str(self.address)
-            self.close(slow)
-            raise slow from None
+            raise self._too_slow(timeout) from None
+
+    def _too_slow(self, timeout: float) -> TimedOut:
+        slow = TimedOut(f"{self.address} did not answer within {timeout:g} s")
+        slow.broker = str(self.address)
+        self.close(slow)
+        return slow
 
     def _write(self, request: Message, highest: int | None = None) -> tuple[int, ApiKey, int]:
         assert request.api_key is not None, f"{type(request).__name__} is not a request"
@@ -202,6 +215,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         reason = "it closed the connection" if error is None else _reason(error)
         self._fail(BrokerUnreachable([str(self.address)], reason))
+
+    def pause_writing(self) -> None:
+        self._takes_more.clear()
+
+    def resume_writing(self) -> None:
+        self._takes_more.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -268,6 +287,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, failure: KafkaError) -> None:
         if self._failure is None:
             self._failure = failure
+        self._takes_more.set()
         while self._waiting:
             future = self._waiting.popleft().future
             if not future.done():

@@ -211,14 +211,14 @@ class Sender:
 
     async def _send(self, node: int, batches: list[ProducerBatch]) -> None:
         request = self._request(batches)
-        highest = self._highest(request)
+        highest, timeout = self._highest(request), self._settings.request_timeout
+        reply: ProduceResponse | None = None
         try:
             connection = await self._router.connection(node, lane=LANE)
             if request.acks == 0:
-                connection.post(request, highest=highest)
-                self._stored_unseen(_open(batches))
-                return
-            reply = await connection.request(request, ProduceResponse, self._settings.request_timeout, highest=highest)
+                await connection.post(request, timeout, highest=highest)
+            else:
+                reply = await connection.request(request, ProduceResponse, timeout, highest=highest)
         except NotKafka as error:
             for batch in _open(batches):
                 self._give_up(batch, error)
@@ -231,7 +231,10 @@ class Sender:
             raise
         else:
             self.trouble = None
-            self._understand(_open(batches), request, reply)
+            if reply is None:
+                self._stored_unseen(_open(batches))
+            else:
+                self._understand(_open(batches), request, reply)
         self.on_progress()
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:

@@ -267,3 +267,24 @@ async def test_a_broker_that_is_killed_and_comes_back_costs_nothing() -> None:
             values = [record.value for record in await read_all(client, "t", 3000)]
             assert sorted(values) == [b"%06d" % number for number in range(3000)]
 
+
+
+async def test_without_acknowledgements_what_waits_is_bounded_too(broker_proxy: Proxy) -> None:
+    """The broker takes nothing any more; what was written and has not left counts."""
+    async with Client(str(broker_proxy.address), timeout=2) as client:
+        await client.admin.create_topic("t", partitions=1)
+        async with client.producer(acks=0, buffer_memory=1_000_000) as producer:
+            await producer.send("t", b"the proxy waits for a reply to it, which never comes")
+            with pytest.raises(BufferFull):
+                for _ in range(1000):
+                    await producer.enqueue("t", bytes(100_000))
+                    await asyncio.sleep(0)
+            await producer.close(timeout=0)
+
+
+async def test_without_acknowledgements_whoever_waits_for_room_goes_on(client: Client, topic: str) -> None:
+    async with client.producer(acks=0, buffer_memory=1000) as producer:
+        async with asyncio.timeout(client.timeout):
+            for _ in range(20):
+                await producer.enqueue(topic, bytes(400))
+            await producer.flush()
