@@ -348,11 +348,12 @@ class Consumer(Positions):
         group, runner = self.settings.group, self._runner
         assert group is not None and runner is not None
         losses = runner.losses
-        positions: dict[TopicPartition, Position] | None = None if partitions else {}
+        positions: dict[TopicPartition, Position] | None = None
         while positions is None and runner.losses == losses:
+            partitions -= runner.leaving  # whoever gets them next does not wait for what stands in the way here
             try:
                 await self._learn({topic for topic, _ in partitions})
-                positions = await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
+                positions = await self._committed(group, partitions)
             except KafkaError as error:
                 self._fetcher.fail(error)  # who reads is told; the group stands somewhere, and it is asked on
                 await asyncio.sleep(ASK_SECONDS)
@@ -363,12 +364,17 @@ class Consumer(Positions):
         self._fetcher.arrived.set()
         await tell(self.on_assigned, partitions, self._fetcher.fail)
 
+    async def _committed(self, group: str, partitions: Partitions) -> dict[TopicPartition, Position]:
+        if not partitions:
+            return {}
+        return await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
+
     async def _give_up(self, partitions: Partitions) -> None:
         """Nothing more of them is given out; what is out gets the time to be finished."""
         deadline = time.monotonic() + self.settings.rebalance_timeout / 2
+        partitions &= self.assignment  # others were never read from
         for each in partitions:
-            if each in self._fetching.partitions:
-                self._fetching.partitions[each].leaves = True
+            self._fetching.partitions[each].leaves = True
         self._forget_unread(partitions)
         while self._is_busy(partitions) and time.monotonic() < deadline and not self._closed:
             await asyncio.sleep(LOOK_SECONDS)

@@ -40,6 +40,8 @@ class GroupRunner:
         """Why the member is out for good."""
         self.losses = 0
         """How often everything was lost."""
+        self.leaving: Partitions = frozenset()
+        """What is to be given up, once the handlers before have ended."""
         self._router = router
         self._group = group
         self._wake = asyncio.Event()
@@ -116,9 +118,11 @@ class GroupRunner:
                 case Assign():
                     self._handlers.put_nowait(self._assign(action.partitions, self.losses))
                 case Revoke():
+                    self.leaving |= action.partitions
                     self._handlers.put_nowait(self._revoke(action.partitions, self.losses))
                 case Lose():
                     self.losses += 1
+                    self.leaving = frozenset()
                     self.on_gone(action.partitions)
                     self._handlers.put_nowait(self._lose(action.partitions))
                 case Fail():
@@ -141,6 +145,7 @@ class GroupRunner:
         if losses == self.losses:
             await self.on_revoked(partitions)
         if losses == self.losses:
+            self.leaving -= partitions
             self.member.revoked()
             self._wake.set()
 

@@ -12,6 +12,7 @@ from raftlog.client.core.membership import Partitions
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from tests.client.conftest import skip_without
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -98,3 +99,22 @@ async def test_a_member_that_ended_by_a_mistake_says_so_at_every_poll(
         for _ in range(3):
             with pytest.raises(KafkaError, match="a mistake"):
                 assert await consumer.poll()
+
+
+async def test_nobody_waits_for_a_member_that_cannot_learn_where_the_group_stands(client: Client, topic: str) -> None:
+    """What it has to give up it was never given, as a transaction that commits offsets for it is open."""
+    await skip_without(client, ApiKey.END_TXN)
+    async with client.producer(transactional_id=topic) as producer:
+        await producer.begin()
+        await producer.send_offsets({(topic, 0): 0}, topic)
+        async with (
+            Client(client._bootstrap, timeout=0.5) as hasty,
+            hasty.consumer(topic, group=topic, heartbeat_interval=0.2, rebalance_timeout=600) as first,
+        ):
+            with pytest.raises(Rejected, match="transaction"):
+                while True:
+                    assert not await first.poll()
+            async with client.consumer(topic, group=topic, rebalance_timeout=600) as second:
+                assert second._runner is not None
+                member = second._runner.member
+                await until(lambda: member.generation >= 0, "the group waits for the member")
