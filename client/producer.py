@@ -412,21 +412,18 @@ class TransactionBlock:
             try:
                 await self._numbering.commit()
             except TransactionFailed as failed:
-                try:
-                    await self._numbering.abort()
-                except KafkaError as ending:
-                    if isinstance(ending, ProducerFenced):
-                        raise ending from failed
+                await self._abort(failed)
                 raise
-            return
-        if isinstance(error, KafkaError) and error.fatal:
-            return
+        elif not (isinstance(error, KafkaError) and error.fatal):
+            await self._abort(error)
+
+    async def _abort(self, reason: BaseException) -> None:
         try:
             await self._numbering.abort()
         except KafkaError as ending:
             # It is aborted first when the next one begins, or by the coordinator after transaction_timeout.
-            if isinstance(ending, ProducerFenced) and isinstance(error, KafkaError):
-                raise ending from error
+            if isinstance(ending, ProducerFenced) and isinstance(reason, KafkaError):
+                raise ending from reason
 
     async def send(
         self,
