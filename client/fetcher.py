@@ -221,37 +221,43 @@ class Fetcher:
         """Find positions by time, for partitions that have none."""
         led: dict[object, dict[TopicPartition, int]] = {}
         wanted = self._fetching.to_reset()
+        # Before anybody else has a turn, in which the group may take partitions away.
+        before = {each: self._fetching.partitions[each] for each in wanted}
+        seeks = {each: state.seeks for each, state in before.items()}
+
+        def is_as_before(partition: TopicPartition) -> bool:
+            state = self._fetching.partitions.get(partition)
+            return state is before[partition] and state.seeks == seeks[partition]
+
         for partition, timestamp in wanted.items():
             if timestamp == COMMITTED:
                 continue
             leader = self._router.known.leader(partition)
             led.setdefault(partition if leader == NO_LEADER else leader, {})[partition] = timestamp
-        work = [self._look_up_of(asked) for asked in led.values()]
+        work = [self._look_up_of(asked, is_as_before) for asked in led.values()]
         if committed := sorted(each for each, timestamp in wanted.items() if timestamp == COMMITTED):
-            work.append(self._look_up_committed(committed))
+            work.append(self._look_up_committed(committed, is_as_before))
         if not all(await asyncio.gather(*work)):
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _look_up_committed(self, partitions: Sequence[TopicPartition]) -> bool:
+    async def _look_up_committed(
+        self, partitions: Sequence[TopicPartition], is_as_before: Callable[[TopicPartition], bool]
+    ) -> bool:
         """Where the group stands in partitions that it has not given."""
         assert self._settings.group is not None
-        before = {each: self._fetching.partitions[each] for each in partitions}
-        seeks = {each: state.seeks for each, state in before.items()}
         try:
             found = await committed_offsets(self._router, self._settings.group, partitions, require_stable=True)
         except KafkaError as error:
             self.fail(error)
             return False
-        now = self._fetching.partitions
-        self._fetching.begin(
-            [each for each in partitions if now.get(each) is before[each] and now[each].seeks == seeks[each]], found
-        )
+        self._fetching.begin(list(filter(is_as_before, partitions)), found)
         self.arrived.set()
         return True
 
-    async def _look_up_of(self, asked: Mapping[TopicPartition, int]) -> bool:
+    async def _look_up_of(
+        self, asked: Mapping[TopicPartition, int], is_as_before: Callable[[TopicPartition], bool]
+    ) -> bool:
         """Those of one leader, or one whose leader is to be found: the others do not wait for it."""
-        seeks = {each: self._fetching.partitions[each].seeks for each in asked}
         try:
             committed = self._settings.is_read_committed
             found = await offsets_at(self._router, asked, read_committed=committed, tries_again=False)
@@ -265,9 +271,8 @@ class Fetcher:
             return False
         self._trouble_since = None
         for partition, offset in found.items():
-            state = self._fetching.partitions.get(partition)
-            if state is not None and state.seeks == seeks[partition]:
-                state.move(offset)
+            if is_as_before(partition):
+                self._fetching.partitions[partition].move(offset)
         self.arrived.set()  # who waits for positions
         return True
 

@@ -69,3 +69,20 @@ async def one_look_at(router: Answers) -> None:
     async with asyncio.timeout(20):
         await router.all_asked.wait()
     await fetcher.stop()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_partition_that_is_taken_away_while_its_position_is_looked_up_ends_nothing(turns: int) -> None:
+    router, settings = Answers(), ConsumerSettings(auto_offset_reset="earliest")
+    fetching = Fetching(settings)
+    fetching.assign(HERE, None)
+    fetching.begin([HERE], {})
+    fetcher = Fetcher(router, fetching, settings)
+    fetcher.wake()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    fetching.unassign(HERE)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    await fetcher.stop()
+    assert fetcher.failure is None

@@ -71,18 +71,6 @@ def test_records_are_handed_out_in_order_and_counted(history: list[tuple[str, in
         assert state.position == expected
 
 
-def test_where_a_log_was_cut_behind_what_was_handed_out_nothing_is_passed_over() -> None:
-    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
-    fetching.assign(HERE, 0)
-    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
-    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=batch_at(0)), 0.0)
-    assert fetching.take(1)[0].records()[0].offset == 0
-    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
-    cut = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=0, end_offset=3))
-    fetching.received(HERE, wanted[HERE], cut, 0.0)
-    assert fetching.partitions[HERE].position == 1
-
-
 def test_an_offset_that_is_gone_is_not_asked_for_again_at_once_while_records_wait() -> None:
     fetching, known = Fetching(ConsumerSettings(auto_offset_reset="earliest")), cluster_of(1)
     fetching.assign(HERE, 0)
