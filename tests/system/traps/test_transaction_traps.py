@@ -1,12 +1,13 @@
 """Every request of transactions in every state that lasts, from everybody: answered as Kafka answers.
 
 `transaction_answers.txt` is what Apache Kafka 4.3.1 said; run against it (RAFTLOG_TEST_BOOTSTRAP_SERVERS) the test
-holds the file to that.
+holds the file to that. DIFFERENCES is where raftlog says something else.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +25,30 @@ from raftlog.wire.messages.describe_transactions import DescribeTransactionsRequ
 from raftlog.wire.messages.end_txn import EndTxnRequest
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.conftest import Broker
+from tests.conftest import ORACLE, Broker
 from tests.system.clients.groups import fresh_name, make_topic
 from tests.system.traps.raw import RawConnection
 from tests.waiting import wait_until
 
 ANSWERS = (Path(__file__).parent / "transaction_answers.txt").read_text().splitlines()
+_FENCED = {
+    f"{name} with the epoch before, version 5": "PRODUCER_FENCED; {state}, epoch +0, 0 partitions"
+    for name in ("commit", "abort")
+}
+_NOT_ABORTED = {
+    f"init with the epoch {when}{version}": f"{error}; Ongoing, epoch +0, 1 partitions"
+    for when in ("before", "after")
+    for version, error in (("", "PRODUCER_FENCED"), (", version 3", "INVALID_PRODUCER_EPOCH"))
+}
+DIFFERENCES = {
+    ("CompleteCommit", 4): _FENCED,
+    ("CompleteAbort", 4): _FENCED,
+    ("Ongoing", 4): _NOT_ABORTED,
+    ("Ongoing", 5): _NOT_ABORTED,
+}
+"""What raftlog answers, by state and version. Kafka tells who was fenced by an older client that it has ended its
+transaction, under the identity of the other, and aborts a transaction at the word of somebody who does not have it.
+"""
 GROUP, TRANSACTION = 0, 1
 UNKNOWN_ID = 77
 """So much more is the id of no producer."""
@@ -201,7 +220,16 @@ def test_each_request_in_each_state(coordinator: Coordinator, state: str, versio
         who = coordinator.in_state(state, version)
         answer = said(ask(coordinator, who), who)
         lines.append(f"{name}: {answer}; {became(coordinator.lasting(who.name), who)}")
-    assert lines == answers_of(f"{state}, by version {version}")
+    wanted = answers_of(f"{state}, by version {version}")
+    if ORACLE not in os.environ:
+        ours = DIFFERENCES.get((state, version), {})
+        names = [line.partition(": ")[0] for line in wanted]
+        assert ours.keys() <= {*names}
+        wanted = [
+            f"{name}: {ours[name].format(state=state)}" if name in ours else line
+            for name, line in zip(names, wanted, strict=True)
+        ]
+    assert lines == wanted
 
 
 @pytest.mark.parametrize("title", ["an id that nobody has", "an empty id"])
