@@ -210,7 +210,7 @@ class ClusterInvariants(ClusterState):
             self._leads(node, key, partition.leader_epoch, end)
         if high_watermark != seen.high_watermark:
             self._look_at_high_watermark(node, key, partition, seen)
-        if log.last_stable_offset < seen.stable:
+        if log.last_stable_offset < seen.stable and not self._is_cut(node, log):
             self._fail("last stable offset", f"{key}: on {node} from {seen.stable} back to {log.last_stable_offset}")
         if log.last_stable_offset > high_watermark:
             self._fail("last stable offset", f"{key}: on {node} at {log.last_stable_offset}, above {high_watermark}")
@@ -224,7 +224,7 @@ class ClusterInvariants(ClusterState):
 
     def _look_at_high_watermark(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:
         high_watermark, end = partition.log.high_watermark, partition.log.log_end_offset
-        if high_watermark < seen.high_watermark:
+        if high_watermark < seen.high_watermark and not self._is_cut(node, partition.log):
             self._fail("high watermark", f"{key}: on {node} from {seen.high_watermark} back to {high_watermark}")
         if high_watermark > end:
             self._fail("high watermark", f"{key}: on {node} at {high_watermark}, behind the log's end {end}")
@@ -236,6 +236,10 @@ class ClusterInvariants(ClusterState):
             # What its disk says may be wrong; who is told so has a checksum.
             return
         self._compare(node, key, partition, seen)
+
+    def _is_cut(self, node: int, log: PartitionLog) -> bool:
+        """An offset that rotted on the disk makes a log longer than it is: cut off, it takes what lay there with it."""
+        return node in self.held and log.high_watermark == log.log_end_offset
 
     def _look_at_log_start(self, node: int, key: Key, log: PartitionLog, seen: _Seen) -> None:
         """Within one life of a broker the start only grows; one that died may have forgotten where it was."""

@@ -331,5 +331,18 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         6009,
         "4.134 data-error 3 for=0.491 n=10",
     ),
+    "an offset that had rotted was cut off, and the high watermark with it": (
+        "cluster",
+        1250010,
+        "0.000 copies 1 for=0.000 n=0\n"
+        "0.000 versions 1 for=0.000 n=0\n"
+        "0.324 split 1 for=1.084 n=0\n"
+        "0.833 isolate 3 / 1 2 for=2.081 n=0\n"
+        "0.837 data-wipe 1 for=0.178 n=2\n"
+        "1.165 data-wipe leader for=0.295 n=2\n"
+        "2.621 unreachable 2 for=0.477 n=5\n"
+        "3.201 cut 2 / 1 3 for=0.243 n=0\n"
+        "3.621 data-rot 2 for=0.060 n=1",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""
