@@ -151,7 +151,7 @@ EFFORT ?= 50
 DEEP ?= $(UNIT)
 
 check-deep: $(READY)
-	RAFTLOG_TEST_EFFORT=$(EFFORT) $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) $(DEEP)
+	RAFTLOG_TEST_EFFORT=$(EFFORT) $(BIN)/pytest -q -m "not slow and not java" -n $(WORKERS) $(DEEP)
 
 SEED ?= 1
 MINUTES ?= 5
