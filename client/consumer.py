@@ -361,7 +361,6 @@ class Consumer(Positions):
             return
         self._add(partitions, positions)
         self._assignments += 1
-        self._fetcher.arrived.set()
         await tell(self.on_assigned, partitions, self._fetcher.fail)
 
     async def _committed(self, group: str, partitions: Partitions) -> dict[TopicPartition, Position]:

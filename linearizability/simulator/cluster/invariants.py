@@ -208,9 +208,10 @@ class ClusterInvariants(ClusterState):
         if leads and partition.leader_epoch != seen.leads and self.world.machines[node].parts.get("open"):
             seen.leads = partition.leader_epoch
             self._leads(node, key, partition.leader_epoch, end)
+        is_cut = high_watermark < seen.high_watermark and self._may_be_cut(node, log)
         if high_watermark != seen.high_watermark:
             self._look_at_high_watermark(node, key, partition, seen)
-        if log.last_stable_offset < seen.stable and not self._is_cut(node, log):
+        if log.last_stable_offset < seen.stable and not is_cut:
             self._fail("last stable offset", f"{key}: on {node} from {seen.stable} back to {log.last_stable_offset}")
         if log.last_stable_offset > high_watermark:
             self._fail("last stable offset", f"{key}: on {node} at {log.last_stable_offset}, above {high_watermark}")
@@ -224,7 +225,7 @@ class ClusterInvariants(ClusterState):
 
     def _look_at_high_watermark(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:
         high_watermark, end = partition.log.high_watermark, partition.log.log_end_offset
-        if high_watermark < seen.high_watermark and not self._is_cut(node, partition.log):
+        if high_watermark < seen.high_watermark and not self._may_be_cut(node, partition.log):
             self._fail("high watermark", f"{key}: on {node} from {seen.high_watermark} back to {high_watermark}")
         if high_watermark > end:
             self._fail("high watermark", f"{key}: on {node} at {high_watermark}, behind the log's end {end}")
@@ -237,7 +238,7 @@ class ClusterInvariants(ClusterState):
             return
         self._compare(node, key, partition, seen)
 
-    def _is_cut(self, node: int, log: PartitionLog) -> bool:
+    def _may_be_cut(self, node: int, log: PartitionLog) -> bool:
         """An offset that rotted on the disk makes a log longer than it is: cut off, it takes what lay there with it."""
         return node in self.held and log.high_watermark == log.log_end_offset
 
