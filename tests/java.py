@@ -19,10 +19,12 @@ from tests.paths import KAFKA, ROOT
 DEADLINE_SECONDS = 120.0
 # What tests start lives for seconds: compiling well is not worth the time.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Setting up log4j with its file costs as much as the rest of a tool.
+PLAIN_LOGGING = "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
 # A JVM that cannot use an archive says so, by default among what the tool prints.
 WARNINGS = "-Xlog:disable -Xlog:all=warning:stderr"
-ARCHIVE = ROOT / ".make" / "kafka-tools.jsa"
-"""The classes of Kafka's tools as the JVM has them once they are loaded, which is half of what a tool does."""
+ARCHIVE = ROOT / ".make" / "kafka-tools-plain-logging.jsa"
+"""The classes of Kafka's tools as the JVM has them once they are loaded, which is half of what a tool does then."""
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -66,7 +68,7 @@ class Tool:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(KAFKA), "tool", name, *arguments],
-            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} {WARNINGS} {options}"},
+            env={**os.environ, "JDK_JAVA_OPTIONS": f"{QUICK_START} {WARNINGS} {PLAIN_LOGGING} {options}"},
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,

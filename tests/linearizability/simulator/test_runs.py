@@ -68,10 +68,10 @@ def test_what_once_failed_holds(name: str) -> None:
 
 @pytest.mark.long
 def test_one_seed_gives_one_trace_in_every_process() -> None:
-    """Twice here, and in a process whose hashes of strings differ."""
+    """Here, and in a process whose hashes of strings differ."""
     runs = [(part, 1) for part in PARTS]
-    here = [[run_seed(*run).digest for run in runs] for _ in range(2)]
-    assert here[0] == here[1] and len(set(here[0])) == len(runs)
+    here = [run_seed(*run).digest for run in runs]
+    assert len(set(here)) == len(runs)
     script = (
         "from raftlog.linearizability.simulator.swarm import run_seed\n"
         f"print(*[run_seed(*run).digest for run in {runs}])"
@@ -80,7 +80,7 @@ def test_one_seed_gives_one_trace_in_every_process() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=300
     )
-    assert done.stdout.split() == here[0]
+    assert done.stdout.split() == here
 
 
 @pytest.mark.long

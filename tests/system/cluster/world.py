@@ -177,7 +177,7 @@ class World:
 class Writer(threading.Thread):
     """Produces numbered records at a steady pace with an idempotent producer, until it is told to end."""
 
-    def __init__(self, bootstrap: str, topic: str, *, per_second: int = 500, **settings: Any) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, per_second: int = 200, **settings: Any) -> None:
         super().__init__(name="writer", daemon=True)
         usual = {"enable_idempotence": True, "linger_ms": 1, "message_timeout_ms": 60_000}
         quick = {"topic_metadata_refresh_fast_interval_ms": 20}
