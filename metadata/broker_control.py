@@ -85,6 +85,9 @@ def register_broker(
     problem = _foreign_directory(image, command)
     if problem is not None:
         return Decision((), BrokerRegistered(ErrorCode.INVALID_REGISTRATION, problem, NO_EPOCH))
+    problem = _level_unknown_to(image, command)
+    if problem is not None:
+        return Decision((), BrokerRegistered(ErrorCode.UNSUPPORTED_VERSION, problem, NO_EPOCH))
     epoch = BrokerEpoch(image.last_broker_epoch + 1)
     registration = RegisterBrokerRecord(
         broker_id=command.broker_id,
@@ -133,6 +136,21 @@ def _foreign_directory(image: MetadataImage, command: RegisterBroker) -> str | N
                     f" {other.broker_id}: the disks were swapped, or a directory was copied. Give each broker its own"
                     " log.dirs; a broker that shall begin empty needs an empty directory."
                 )
+    return None
+
+
+def _level_unknown_to(image: MetadataImage, command: RegisterBroker) -> str | None:
+    """What the cluster has switched on and the broker cannot do (KIP-584). One that says nothing of features has looked
+    itself, or is of a version that had none.
+    """
+    known = {feature.name: feature for feature in command.features}
+    for name, level in sorted(image.features.items()) if known else ():
+        low, high = known[name][1:] if name in known else (0, 0)
+        if not low <= level <= high:
+            return (
+                f"Unable to register because the broker does not support finalized version {level} of {name}."
+                f" The broker wants a version between {low} and {high}, inclusive."
+            )
     return None
 
 

@@ -113,3 +113,17 @@ def test_a_cluster_of_an_earlier_version_has_level_0_until_it_is_raised(name: st
     lowered = UpdateFeatures((FeatureUpdate(name, 0, UpgradeType.SAFE_DOWNGRADE),))
     assert world.execute(lowered).error is ErrorCode.NONE
     assert name not in world.image.features
+
+
+def test_a_broker_that_does_not_know_a_level_cannot_register() -> None:
+    world = world_of(3, 2)
+    world.execute(UnregisterBroker(2))
+    assert update(world, 3) == (ErrorCode.NONE, None)
+    why = "Unable to register because the broker does not support finalized version 3 of raftlog.metadata.version. The"
+    for features, known in (((FeatureRange(NAME, 1, 2),), "1 and 2"), ((FeatureRange("other", 0, 9),), "0 and 0")):
+        answer = world.execute(RegisterBroker(2, b"2" * 16, (), fenced=True, features=features))
+        assert answer.error is ErrorCode.UNSUPPORTED_VERSION
+        assert answer.message == f"{why} broker wants a version between {known}, inclusive."
+    assert 2 not in world.image.brokers
+    answer = world.execute(RegisterBroker(2, b"3" * 16, (), fenced=True, features=(FeatureRange(NAME, 1, 3),)))
+    assert answer.error is ErrorCode.NONE
