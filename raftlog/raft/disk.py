@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -76,13 +77,19 @@ def replace_file(disk: Disk, path: str, pieces: Iterable[bytes]) -> None:
     """Put a file in the place of another one at once, and return when that is on the disk. On failure the old one is as
     it was.
     """
-    descriptor = disk.open(path + TEMPORARY_SUFFIX, create=True)
+    temporary = path + TEMPORARY_SUFFIX
     try:
-        disk.truncate(descriptor, 0)  # what an earlier one left that failed
-        for piece in pieces:
-            append(disk, descriptor, piece)
-        disk.sync(descriptor)
-    finally:
-        disk.close(descriptor)
-    disk.rename(path + TEMPORARY_SUFFIX, path)
+        descriptor = disk.open(temporary, create=True)
+        try:
+            disk.truncate(descriptor, 0)  # what an earlier one left that failed
+            for piece in pieces:
+                append(disk, descriptor, piece)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(temporary)  # on a full disk it would keep the room that others need
+        raise
     disk.sync_directory(path.rpartition("/")[0])

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.ids import NodeId, Term
-from raftlog.raft.disk import RESERVE_SUFFIX, TEMPORARY_SUFFIX, Disk, append, read_file, replace_file, truncate_file
+from raftlog.raft.disk import RESERVE_SUFFIX, Disk, append, read_file, replace_file, truncate_file
 from raftlog.raft.frames import Damage, encode_frame
 from raftlog.raft.journal_recovery import (
     ENTRY,
@@ -111,11 +112,8 @@ class Journal:
             self._begin_segment()
             return
         path = self._path(self._segments[-1])
-        try:
+        with suppress(OSError):  # on a full disk the old file is as it was
             self._write_again(path)
-        except OSError:
-            # A full disk. The old file is as it was.
-            self._disk.remove(path + TEMPORARY_SUFFIX)
         self._descriptor = self._disk.open(path, create=True)
         self._disk.sync(self._descriptor)
 

@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.entries import Entry
-from raftlog.raft.disk import RESERVE_SUFFIX, read_file, replace_file, truncate_file
+from raftlog.raft.disk import RESERVE_SUFFIX, TEMPORARY_SUFFIX, read_file, replace_file, truncate_file
 from raftlog.raft.frames import HEADER_SIZE
 from raftlog.raft.journal import Journal, JournalFailed, JournalLocked
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered
@@ -330,6 +330,7 @@ def test_a_snapshot_that_failed_on_a_full_disk_does_not_spoil_the_next_one(opera
     disk.fail[operation] = 1
     with pytest.raises(JournalFailed):
         journal.save_snapshot(3, 1, [b"state"])
+    assert not any(name.endswith(TEMPORARY_SUFFIX) for name in disk.names), "it would fill the disk for others"
     journal.save_snapshot(3, 1, [b"state"])
     again = Journal(DIRECTORY, disk.reboot())
     assert again.recovered.snapshot is not None and again.recovered.snapshot.chunks == [b"state"]
