@@ -45,6 +45,8 @@ QUEUE_LENGTH_MAX = 100_000
 """Commands that are proposed and not yet in the log."""
 REPLAYED_PER_TURN_MAX = 512
 """Entries replayed before the event loop gets to do something else."""
+NO_COMMAND = b""
+"""What is queued to learn what becomes of the command before it."""
 LOST = "leadership was lost before the entry was committed"
 
 Callback = Callable[[Any, int], None]
@@ -173,6 +175,13 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self.queued_bytes += len(command)
         self._applyCommand(command, _resolver(done) if done is not None else None)
 
+    def share_fate(self, done: asyncio.Future[int]) -> None:
+        """`done` gets what becomes of the last command in the log and the queue, which is not replayed yet."""
+        if self.queued:
+            self._applyCommand(NO_COMMAND, _resolver(done))
+        else:
+            self.on_committed(self.raft.log.last_index, done)
+
     def on_committed(self, index: int, done: asyncio.Future[int]) -> None:
         """The same for an entry that this node has put into the log in the present term."""
         self._waiting[index].append((self.raft.term, _resolver(done)))
@@ -181,21 +190,20 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         """Move what is queued into the log, all at once."""
         raft = self.raft
         self.queued = self.queued_bytes = 0
-        commands: list[bytes] = []
-        callbacks: list[Callback | None] = []
+        queued: list[tuple[bytes, Callback | None]] = []
         try:
             while True:
-                command, callback = self._queue.get_nowait()
-                commands.append(command)
-                callbacks.append(callback)
+                queued.append(self._queue.get_nowait())
         except Queue.Empty:
             pass
-        if not commands:
+        if not queued:
             return
         if not raft.may_propose:
-            _call(callbacks, FAIL_REASON.NOT_LEADER)
+            _call([callback for _, callback in queued], FAIL_REASON.NOT_LEADER)
             return
-        for index, callback in enumerate(callbacks, raft.propose(commands)):
+        index = raft.propose([command for command, _ in queued if command != NO_COMMAND]) - 1
+        for command, callback in queued:
+            index += command != NO_COMMAND
             if callback is not None:
                 self._waiting[index].append((raft.term, callback))
 

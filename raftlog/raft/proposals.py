@@ -22,7 +22,6 @@ class Proposals:
         self._node = node
         self._incarnation = incarnation
         self._number = 0
-        self._waiting: list[tuple[int, asyncio.Future[int]]] = []
 
     def propose(self, entries: Sequence[bytes]) -> Awaitable[int]:
         """See MetadataLog."""
@@ -32,7 +31,11 @@ class Proposals:
             done.set_exception(NotLeader(node.leader_id if node.leader_id != node.node_id else NO_NODE))
             return done
         if not entries:
-            self._wait_for_all(done)
+            # As soon as what was proposed before is committed, so is this; and if that is not taken, neither is this.
+            if node.committed_index >= node.last_index:
+                done.set_result(node.committed_index)
+            else:
+                node.sync.share_fate(done)
             return done
         sizes = [len(entry) + APPLICATION_OVERHEAD for entry in entries]
         if max(map(len, entries)) > ENTRY_BYTES_MAX:
@@ -47,28 +50,3 @@ class Proposals:
             node.sync.propose(command, done if position == len(entries) else None)
         node.wake()
         return done
-
-    def _wait_for_all(self, done: asyncio.Future[int]) -> None:
-        """Nothing was proposed: as soon as what was proposed before is committed, so is this."""
-        last = self._node.last_index
-        if self._node.committed_index >= last:
-            done.set_result(last)
-        else:
-            self._waiting.append((last, done))
-
-    def turn_ended(self) -> None:
-        """Resolve what is committed by now."""
-        if self._waiting:
-            committed = self._node.committed_index
-            for index, done in self._waiting:
-                if index <= committed and not done.done():
-                    done.set_result(index)
-            self._waiting = [pair for pair in self._waiting if not pair[1].done()]
-
-    def fail(self) -> None:
-        """This node no longer leads, or stops; PySyncObj fails those whose entries are in the log."""
-        waiting, self._waiting = self._waiting, []
-        for _, done in waiting:
-            if not done.done():
-                lost = "leadership was lost before the entry was committed"
-                done.set_exception(ProposalFailed(lost, outcome_unknown=True))

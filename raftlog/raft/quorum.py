@@ -140,7 +140,6 @@ class QuorumLog:
     def leader_changed(self) -> None:
         """See NodeEvents."""
         self._reads.fail()
-        self._proposals.fail()
         self.peering.connect_to_voters()
         self._requests.changed()
         self._members.leader_changed()
@@ -160,7 +159,6 @@ class QuorumLog:
     def turn_ended(self) -> None:
         """See NodeEvents."""
         self._reads.turn_ended()
-        self._proposals.turn_ended()
         self._members.turn_ended()
         assert self._snapshots is not None
         self._snapshots.turn_ended()
@@ -174,7 +172,6 @@ class QuorumLog:
         self._requests.close()
         self._members.close()
         self._reads.fail()
-        self._proposals.fail()
 
     def failed(self) -> None:
         """See NodeEvents."""

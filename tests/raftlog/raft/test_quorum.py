@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.store.disk import OsDisk
+from raftlog.raft.core.leadership import Transfer
 from raftlog.raft.local import LocalLog
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
@@ -88,6 +89,23 @@ async def test_a_proposal_of_nothing_waits_for_those_before_it(world: World) -> 
     assert await leader.log.propose([]) == 1
     assert leader.state.entries == [b"a"]
     assert await first == 1
+
+
+async def test_a_proposal_of_nothing_fails_with_one_before_it_that_is_not_taken(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    leadership = leader.log.node.raft.leadership
+    assert leadership is not None
+    successor = next(node_id for node_id in world.nodes if node_id != leader.node_id)
+    leadership.transfer = Transfer(successor, leader.log.node.now() + 60.0, timeout_now_sent=True)
+    refused = leader.log.propose([b"not taken"])
+    after_it = leader.log.propose([])
+    for proposal in (refused, after_it):
+        with pytest.raises(NotLeader):
+            await asyncio.wait_for(proposal, 5.0)
+    leadership.transfer = None
+    assert await leader.log.propose([b"b"]) == 2
+    await world.agree([b"a", b"b"])
 
 
 async def test_a_barrier_asks_a_majority(world: World) -> None:
