@@ -60,7 +60,10 @@ def open_log(
             snapshot = replace(snapshot, base=log_base) if snapshot is not None else None
         log = RaftLog(log_base, recovered.entries)
         state = _hard_state(recovered, log)
-        if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
+        # A broker alone votes for itself before its first entry. Who has not voted copies the log of one that has grown
+        # into a quorum, and was stopped before it came to the entry that names the members.
+        ran_alone = log.last_index > 0 and log.configuration_index == 0 and state.voted_for != NO_NODE
+        if ran_alone and bootstrap.ids != (node_id,):
             raise NotYetAQuorum(path, node_id)
         # Whoever has a vote has been in a term. Without its journal it has forgotten how it voted, and what it has
         # acknowledged: it is another directory, without the vote.

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.store.disk import OsDisk
+from raftlog.raft.core.entries import Entry
+from raftlog.raft.core.ids import NO_NODE, Term
 from raftlog.raft.journal import Journal
 from raftlog.raft.local import LocalLog
 from raftlog.raft.opening import NotYetAQuorum
@@ -129,6 +131,23 @@ async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Pa
         await leader.log.add_voter(2, "127.0.0.1", world.ports[2])
         await leader.log.propose([b"new"])
         await world.agree([*state.entries, b"new"])
+
+
+async def test_an_observer_that_is_killed_while_it_copies_what_a_broker_wrote_alone_goes_on(tmp_path: Path) -> None:
+    state = State()
+    alone = LocalLog(str(tmp_path / "1"), disk=OsDisk(), node_id=1)
+    await alone.start(state.restore, state.replay, state.snapshot)
+    await asyncio.gather(*(alone.propose([b"%d" % n]) for n in range(20)))
+    await alone.close()
+    async with World(tmp_path, voters=[1]) as world:
+        await world.start(1)
+        await world.led()
+        copied = Journal(str(tmp_path / "2"), OsDisk())
+        entries = [Entry(index, Term(1), entry) for index, entry in enumerate(state.entries[:10], 1)]
+        copied.save((Term(2), NO_NODE), None, entries)
+        copied.close()
+        await world.start(2)
+        await until(lambda: world.nodes[2].state.entries == state.entries)
 
 
 async def test_a_voter_that_does_not_follow_is_not_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
