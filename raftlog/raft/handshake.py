@@ -46,8 +46,8 @@ class Hello:
         try:
             hello = cls(*values[: len(_TYPES)])
             fits = all(type(value) is wanted for value, wanted in zip(hello.to_wire(), _TYPES, strict=True))
-            fits = fits and _is_address(hello.host, hello.port) and hello.node_id >= 0
-            fits = fits and all(type(voter) is int and _is_address(host, port) for voter, host, port in hello.voters)
+            fits = fits and is_address(hello.host, hello.port) and hello.node_id >= 0
+            fits = fits and all(type(voter) is int and is_address(host, port) for voter, host, port in hello.voters)
             fits = fits and all(type(directory) is bytes for directory in hello.directories)
         except (TypeError, ValueError) as error:
             raise PeerViolation("not a greeting of a raftlog broker") from error
@@ -68,7 +68,8 @@ class Hello:
         )
 
 
-def _is_address(host: object, port: object) -> bool:
+def is_address(host: object, port: object) -> bool:
+    """Whether a greeting can name this as the address of a voter."""
     return type(host) is str and len(host) <= HOST_LENGTH_MAX and type(port) is int and 0 <= port < 2**16
 
 

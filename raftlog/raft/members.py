@@ -10,6 +10,7 @@ from raftlog.raft.core.configuration import Voter
 from raftlog.raft.core.ids import NO_NODE, NodeId
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.progress import NEVER
+from raftlog.raft.handshake import HOST_LENGTH_MAX, is_address
 from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import NotLeader, ProposalFailed, QuorumMember, QuorumStatus
 from raftlog.raft.transport import Address, PeerTransport
@@ -144,6 +145,9 @@ class Members:
     async def add(self, node_id: NodeId, host: str, port: int) -> None:
         """See MetadataLog.add_voter."""
         leadership, raft = self._leadership(), self._node.raft
+        if not is_address(host, port):
+            # All nodes would name it in their greetings, and refuse each other's.
+            raise _refused(f"{host[:20]}...:{port} is no address: a host has at most {HOST_LENGTH_MAX} characters")
         if raft.configuration.voter(node_id) is not None:
             raise _refused(f"node {node_id} has a vote already")
         if leadership.promotion is not None:

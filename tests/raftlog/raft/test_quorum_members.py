@@ -11,6 +11,7 @@ import pytest
 from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.ids import NO_NODE, Term
+from raftlog.raft.handshake import HOST_LENGTH_MAX
 from raftlog.raft.journal import Journal
 from raftlog.raft.local import LocalLog
 from raftlog.raft.opening import NotYetAQuorum
@@ -148,6 +149,21 @@ async def test_an_observer_that_is_killed_while_it_copies_what_a_broker_wrote_al
         copied.close()
         await world.start(2)
         await until(lambda: world.nodes[2].state.entries == state.entries)
+
+
+async def test_a_voter_at_an_address_that_no_greeting_can_name_is_not_added(world: World) -> None:
+    leader = await world.led()
+    await world.start(4, listen=None)
+    await until(lambda: 4 in leader.log.node.raft.peers)
+    for host, port in (("x" * (HOST_LENGTH_MAX + 1), 9), ("host", -1)):
+        with pytest.raises(ProposalFailed, match="is no address") as failure:
+            await leader.log.add_voter(4, host, port)
+        assert not failure.value.outcome_unknown
+    await leader.log.add_voter(4, "x" * HOST_LENGTH_MAX, 9)
+    follower = next(node for node in world.nodes.values() if node.node_id not in (leader.node_id, 4))
+    follower.kill()
+    await world.start(follower.node_id)
+    await until(lambda: world.nodes[follower.node_id].log.leader_id == leader.node_id)
 
 
 async def test_a_voter_that_does_not_follow_is_not_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
