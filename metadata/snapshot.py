@@ -24,6 +24,7 @@ from raftlog.wire.ids import BrokerId
 
 PARTITIONS_PER_CHUNK = 4096
 """About 100 KB a chunk: small enough to be checked, sent and decoded piecemeal."""
+BYTES_PER_PARTITION = 25
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[Record]:
@@ -89,12 +90,21 @@ def encode_snapshot(image: MetadataImage) -> Iterator[bytes]:
     weight = 0
     for record in snapshot_records(image):
         batch.append(record)
-        weight += len(record.partitions) if isinstance(record, (TopicRecord, NewPartitionsRecord)) else 1
+        weight += _weight(record)
         if weight >= PARTITIONS_PER_CHUNK:
             yield encode_records(batch)
             batch, weight = [], 0
     if batch:
         yield encode_records(batch)
+
+
+def _weight(record: Record) -> int:
+    """How much of a chunk a record takes, in partitions."""
+    if isinstance(record, (TopicRecord, NewPartitionsRecord)):
+        return len(record.partitions)
+    if isinstance(record, ConfigRecord):
+        return 1 + sum(len(value or "") for value in record.changes.values()) // BYTES_PER_PARTITION
+    return 1
 
 
 def decode_snapshot(chunks: Iterable[bytes], version: int) -> MetadataImage:

@@ -89,6 +89,15 @@ def test_a_huge_topic_is_cut_into_chunks() -> None:
     assert contents(decode_snapshot(chunks, 1)) == contents(image)
 
 
+def test_long_configs_are_cut_into_chunks() -> None:
+    value = "x" * 30_000
+    configs = [r.ConfigRecord(r.ResourceType.GROUP, f"group {n}", {"a": value, "b": value}) for n in range(20)]
+    image = replay(MetadataImage(), *configs)
+    chunks = list(encode_snapshot(image))
+    assert max(map(len, chunks)) < 4 * len(value) + 1000
+    assert contents(decode_snapshot(chunks, 1)) == contents(image)
+
+
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_entry_are_refused(data: bytes) -> None:
     with pytest.raises((MalformedRecord, UnsupportedRecord)):
