@@ -129,6 +129,8 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self.port = TransportPort(send)
         self.queued = self.queued_bytes = 0
         """Commands that are not in the log yet, but will be after all that are."""
+        self.unwritten_bytes = 0
+        """Of commands that are in the log since the owner last took what is to be written."""
         self._now = now
         self._replay = replay
         self._led_term = NO_TERM
@@ -189,6 +191,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
     def _append_commands(self) -> None:
         """Move what is queued into the log, all at once."""
         raft = self.raft
+        self.unwritten_bytes += self.queued_bytes
         self.queued = self.queued_bytes = 0
         queued: list[tuple[bytes, Callback | None]] = []
         try:

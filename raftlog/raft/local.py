@@ -36,6 +36,8 @@ DEFAULT_SNAPSHOT_BYTES = 4 * 1024 * 1024
 
 PROPOSALS_PER_FRAME_MAX = 1024
 """One frame holds at most this many proposals: a frame is read and written as a whole."""
+PROPOSED_BYTES_PER_FRAME_MAX = 64 * 1024 * 1024
+"""And so many bytes of them, unless a single one is larger: a frame has a bound."""
 
 
 _ALONE = "this broker runs without peers: start it with --peers to make it a member of a quorum"
@@ -244,8 +246,7 @@ class LocalLog:
                 proposal.done.set_exception(error)
 
     async def _write_batch(self) -> None:
-        batch = self._batch = self._queue[:PROPOSALS_PER_FRAME_MAX]
-        del self._queue[: len(batch)]
+        batch = self._batch = self._next_frame()
         entries: list[Entry] = []
         for proposal in batch:
             following = self._committed + len(entries) + 1
@@ -267,6 +268,18 @@ class LocalLog:
                 proposal.done.set_result(self._committed)
         self._batch = []
         self._snapshot_wanted = self._bytes_since_snapshot >= self._snapshot_bytes
+
+    def _next_frame(self) -> list[_Proposal]:
+        """Takes what is written next out of the queue."""
+        batch: list[_Proposal] = []
+        size = 0
+        for proposal in self._queue[:PROPOSALS_PER_FRAME_MAX]:
+            size += sum(map(len, proposal.entries))
+            if batch and size > PROPOSED_BYTES_PER_FRAME_MAX:
+                break
+            batch.append(proposal)
+        del self._queue[: len(batch)]
+        return batch
 
     def _fail_all(self, batch: Sequence[_Proposal], error: JournalFailed) -> None:
         failed = [*batch, *self._queue]

@@ -260,6 +260,7 @@ class RaftNode:
         if self._writing is not None:
             return
         writes = self.raft.take_writes()
+        self.sync.unwritten_bytes = 0
         if writes.must_sync:
             self._writing = writes
             self._submit(writes)

@@ -10,8 +10,8 @@ from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import ENTRY_BYTES_MAX, NotLeader, ProposalFailed
 
-QUEUED_BYTES_MAX = 128 * 1024 * 1024
-"""Entries proposed in one turn of the event loop."""
+UNWRITTEN_BYTES_MAX = 128 * 1024 * 1024
+"""Entries that wait for what is being written: they are to fit into one frame of the journal."""
 
 
 class Proposals:
@@ -41,7 +41,7 @@ class Proposals:
         if max(map(len, entries)) > ENTRY_BYTES_MAX:
             done.set_exception(ProposalFailed(f"an entry exceeds {ENTRY_BYTES_MAX} bytes", outcome_unknown=False))
             return done
-        if node.sync.queued_bytes + sum(sizes) > QUEUED_BYTES_MAX:
+        if node.sync.unwritten_bytes + node.sync.queued_bytes + sum(sizes) > UNWRITTEN_BYTES_MAX:
             done.set_exception(ProposalFailed("too many changes at once for the quorum", outcome_unknown=False))
             return done
         for position, payload in enumerate(entries, 1):

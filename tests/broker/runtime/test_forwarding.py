@@ -81,7 +81,7 @@ async def test_a_change_that_is_refused_does_not_hide_those_under_way_from_the_n
     async with World(tmp_path) as world:
         leader = world.leader
         epoch = leader.controller.broker_epoch
-        monkeypatch.setattr(proposals, "QUEUED_BYTES_MAX", 4000)
+        monkeypatch.setattr(proposals, "UNWRITTEN_BYTES_MAX", 4000)
         first, refused, second = await asyncio.gather(
             leader.controller.execute(AllocateProducerIds(leader.node_id, epoch)),
             leader.controller.execute(CreateTopics((NewTopic("large", 1000, 3),)), 0.0),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from dataclasses import dataclass, field
 
 
@@ -130,3 +131,19 @@ class CrashingDisk:
     def sync_directory(self, path: str) -> None:
         self._step("sync_directory")
         self.durable_names = dict(self.names)
+
+
+class StandingStill(CrashingDisk):
+    """A disk whose syncs wait until it goes on."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.stands_still = False
+        self.is_standing = threading.Event()
+        self.goes_on = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        if self.stands_still:
+            self.is_standing.set()
+            self.goes_on.wait(10)
+        super().sync(descriptor)

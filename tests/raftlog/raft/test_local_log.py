@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 
 import pytest
 
 from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import ProposalFailed
-from tests.raftlog.raft.crashing_disk import CrashingDisk
+from tests.raftlog.raft.crashing_disk import CrashingDisk, StandingStill
 from tests.raftlog.raft.quorum_world import State
 
 
@@ -19,22 +18,6 @@ async def opened(files: CrashingDisk, **settings: int) -> tuple[LocalLog, State]
     state = State()
     await log.start(state.restore, state.replay, state.snapshot)
     return log, state
-
-
-class StandingStill(CrashingDisk):
-    """A disk whose syncs wait until it goes on."""
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self.stands_still = False
-        self.is_standing = threading.Event()
-        self.goes_on = threading.Event()
-
-    def sync(self, descriptor: int) -> None:
-        if self.stands_still:
-            self.is_standing.set()
-            self.goes_on.wait(10)
-        super().sync(descriptor)
 
 
 def disk() -> CrashingDisk:
@@ -117,6 +100,19 @@ async def test_a_snapshot_that_fails_costs_nothing() -> None:
     await log.close()
     _, again = await opened(files.reboot())
     assert again.entries == state.entries
+
+
+async def test_more_than_fits_into_one_frame_is_written_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlog.raft.frames.MAX_FRAME_BODY", 2000)
+    monkeypatch.setattr("raftlog.raft.local.PROPOSED_BYTES_PER_FRAME_MAX", 1000)
+    files = disk()
+    log, state = await opened(files)
+    entries = [bytes([n]) * 400 for n in range(9)] + [bytes(1500)]
+    assert await asyncio.gather(*(log.propose([entry]) for entry in entries)) == list(range(1, 11))
+    assert state.entries == entries
+    await log.close()
+    _, again = await opened(files.reboot())
+    assert again.entries == entries
 
 
 async def test_the_event_loop_turns_while_the_first_sync_of_a_run_stands_still() -> None:

@@ -14,7 +14,7 @@ from raftlog.raft.core.leadership import Transfer
 from raftlog.raft.local import LocalLog
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
-from tests.raftlog.raft.crashing_disk import CrashingDisk
+from tests.raftlog.raft.crashing_disk import CrashingDisk, StandingStill
 from tests.raftlog.raft.quorum_world import NEVER, QUICK, Node, State, World
 from tests.waiting import until
 
@@ -106,6 +106,28 @@ async def test_a_proposal_of_nothing_fails_with_one_before_it_that_is_not_taken(
     leadership.transfer = None
     assert await leader.log.propose([b"b"]) == 2
     await world.agree([b"a", b"b"])
+
+
+async def test_no_more_is_taken_than_can_be_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlog.raft.frames.MAX_FRAME_BODY", 2000)
+    monkeypatch.setattr("raftlog.raft.proposals.UNWRITTEN_BYTES_MAX", 1000)
+    disk = StandingStill(random.Random(1))
+    async with World(tmp_path, voters=[1], timing=NEVER) as world:
+        world.disks[1] = disk
+        await world.start()
+        leader = await world.led()
+        disk.stands_still = True
+        taken = [leader.log.propose([bytes(800)])]
+        while not disk.is_standing.is_set():
+            await asyncio.sleep(0)
+        taken.append(leader.log.propose([bytes(800)]))
+        for _ in range(3):
+            await asyncio.sleep(0)  # it is in the log, and waits for the disk
+            with pytest.raises(ProposalFailed, match="too many changes at once") as refused:
+                await leader.log.propose([bytes(800)])
+            assert not refused.value.outcome_unknown
+        disk.goes_on.set()
+        assert await asyncio.gather(*taken, leader.log.propose([bytes(100)])) == [1, 2, 3]
 
 
 async def test_a_barrier_asks_a_majority(world: World) -> None:
