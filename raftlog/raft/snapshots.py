@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from raftlog.raft.core.log import Base
 from raftlog.raft.core.progress import OutgoingSnapshot
@@ -16,6 +18,8 @@ logger = logging.getLogger("raftlog.raft")
 
 KEPT_BYTES = 1024 * 1024
 """Entries that a snapshot covers and that stay in memory, so that who is a little behind needs no snapshot."""
+FAILED_PAUSE_SECONDS = 10.0
+"""Before a snapshot that could not be written is tried again: it is large, and a full disk stays full for a while."""
 CHUNKS_PER_TURN = 8
 """Chunks made before the event loop gets to do something else."""
 
@@ -29,38 +33,45 @@ class Snapshots:
         self._snapshot_bytes = snapshot_bytes
         self._source = source
         self._task: asyncio.Task[int] | None = None
+        self._not_before = 0.0
         self._loading = False
 
     def turn_ended(self) -> None:
         """Begin a snapshot when it is due, and load one when the leader is to send it."""
         node = self._node
-        if node.replayed_bytes >= self._snapshot_bytes and self._task is None and node.sync.applied > 0:
-            self._task = asyncio.get_running_loop().create_task(self._take_wanted())
+        is_due = node.replayed_bytes >= self._snapshot_bytes and node.now() >= self._not_before
+        if is_due and self._task is None and node.sync.applied > 0:
+            self._begin(self._take_wanted())
         leadership = node.raft.leadership
         if leadership is not None and leadership.snapshot_wanted and not self._loading:
             self._loading = True
             self._load()
+
+    def _begin(self, work: Coroutine[Any, Any, int]) -> asyncio.Task[int]:
+        task = self._task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, _: asyncio.Task[int]) -> None:
+        self._task = None
 
     async def _take_wanted(self) -> int:
         try:
             return await self._make()
         except JournalFailed as error:
             logger.error("no metadata snapshot was taken: %s", error)
+            self._not_before = self._node.now() + FAILED_PAUSE_SECONDS
             return -1
-        finally:
-            self._task = None
 
     async def take(self) -> int:
         """See MetadataLog.take_snapshot."""
         while self._task is not None:
             await asyncio.wait([self._task])
-        self._task = asyncio.get_running_loop().create_task(self._make())
         try:
-            return await asyncio.shield(self._task)
+            # Who asked may go; what has begun goes on, and `close` waits for it.
+            return await asyncio.shield(self._begin(self._make()))
         except JournalFailed as error:
             raise ProposalFailed(str(error), outcome_unknown=False) from error
-        finally:
-            self._task = None
 
     async def _make(self) -> int:
         node, raft = self._node, self._node.raft
