@@ -38,7 +38,7 @@ DEAD_SECONDS = 4.0
 FRESH_SECONDS = 1.0
 """Two calls within this time are taken for calls at once."""
 STRANGERS_MAX = 64
-"""Connections that have not greeted yet."""
+"""Connections that others made and that have not greeted yet."""
 PEERS_MAX = 1000
 """Connected nodes, observers included."""
 COMPLAINTS_MAX = 100
@@ -181,7 +181,9 @@ class PeerTransport:
 
     def channel_opened(self, channel: Channel) -> None:
         """See ChannelOwner."""
-        if self._closed or len(self._strangers) >= STRANGERS_MAX:
+        # Own calls are as many as there are voters, and must get through whoever calls this node.
+        strangers = sum(stranger.dialled < 0 for stranger in self._strangers) if channel.dialled < 0 else 0
+        if self._closed or strangers >= STRANGERS_MAX:
             channel.close("not ready, or too many connections without a greeting", at_once=True)
             return
         channel.heard_at = self._now()

@@ -311,6 +311,7 @@ async def test_only_so_many_strangers_are_let_in(
     sides: list[Side], free_port: FreePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raftlog.raft.transport.STRANGERS_MAX", 3)
+    monkeypatch.setattr("raftlog.raft.transport.GREETING_SECONDS_MAX", 1000.0)
     one = Side(1, (1, 2), {1: free_port(), 2: free_port()})
     sides.append(one)
     await one.start()
@@ -319,6 +320,11 @@ async def test_only_so_many_strangers_are_let_in(
     reader, writer = await asyncio.open_connection("127.0.0.1", one.ports[1])
     with contextlib.suppress(ConnectionResetError):
         assert await asyncio.wait_for(reader.read(), DEADLINE_SECONDS) == b""
+    two = Side(2, (1, 2), one.ports)
+    sides.append(two)
+    await two.start()
+    one.transport.call({2: (("127.0.0.1", one.ports[2]),)})
+    await until(lambda: one.events == [("connected", 2)])
     for _, other in [*connections, (reader, writer)]:
         other.close()
 
