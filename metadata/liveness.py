@@ -81,13 +81,13 @@ class Liveness:
     def watch(
         self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: int, silent_ms: int = 0, *, heard: bool = True
     ) -> None:
-        """A broker that is not fenced. Nothing happens if it is watched in this epoch already.
+        """A broker that is not fenced. Nothing happens if it is watched in this epoch already, or in a newer one.
 
         `silent_ms`: for how long it is known to have said nothing, not even to this node's quorum. `heard`: whether it
         has told this node that it is there, and not an earlier leader.
         """
         seen = self._seen.get(broker_id)
-        if seen is not None and seen.epoch == broker_epoch:
+        if seen is not None and seen.epoch >= broker_epoch:
             return
         session_ms = max(self.session_ms - silent_ms, min(self.session_ms, FRESH_SESSION_MS_MIN))
         seen = self._seen[broker_id] = _Seen(broker_epoch, now_ms - silent_ms, now_ms + session_ms, heard)

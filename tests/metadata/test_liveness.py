@@ -145,6 +145,14 @@ def test_what_an_old_incarnation_says_does_not_count_for_the_new_one() -> None:
     assert list(clock.dead) == [1]
 
 
+def test_an_old_incarnation_that_is_watched_again_does_not_take_the_place_of_the_new_one() -> None:
+    clock = watched(1)
+    clock.liveness.watch(1, 2, clock.now_ms)
+    clock.liveness.watch(1, 1, clock.now_ms)  # it could not be fenced, and has registered since
+    clock.run(SESSION_MS + TICK_MS, 1)
+    assert list(clock.dead) == [1]
+
+
 def test_a_broker_that_is_forgotten_is_not_reported() -> None:
     clock = watched(1)
     clock.liveness.forget(1)
