@@ -149,6 +149,8 @@ def from_wire(values: Sequence[Any]) -> Message:
     if any(type(value) is int and value < 0 for value in fields):
         raise PeerViolation(f"a negative number in a {kind.__name__}: {str(values)[:100]}")
     message: Message = kind(*fields)
+    if isinstance(message, AppendEntries):
+        _check_terms(message)
     return message
 
 
@@ -157,3 +159,12 @@ def _entries(previous_index: int, pairs: Sequence[Any]) -> tuple[Entry, ...]:
     if any(type(entry.term) is not int or type(entry.data) is not bytes for entry in entries):
         raise ValueError("entries are pairs of a term and bytes")
     return entries
+
+
+def _check_terms(message: AppendEntries) -> None:
+    """They never fall in a log, and none is later than its leader's."""
+    before = message.previous_term
+    for entry in message.entries:
+        if not before <= entry.term <= message.term:
+            raise PeerViolation(f"terms {before} and {entry.term} one after the other, from a leader of {message.term}")
+        before = entry.term

@@ -416,9 +416,8 @@ class Raft:
             (sender, InstallSnapshotReply(self.term, message.sequence, message.index, len(self._incoming.data)))
         )
         if complete:
-            content = SnapshotContent.decode(message.index, message.index_term, bytes(self._incoming.data))
-            self._incoming = None
-            self._install(content)
+            data, self._incoming = bytes(self._incoming.data), None
+            self._install(SnapshotContent.decode(message.index, message.index_term, data))
             reply = AppendEntriesReply(self.term, message.sequence, True, message.index, NO_TERM, 0)
             self._writes.messages_after_sync.append((sender, reply))
 

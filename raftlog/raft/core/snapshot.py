@@ -64,6 +64,8 @@ class SnapshotContent:
             chunks = msgpack.unpackb(data)
         except ValueError as error:
             raise PeerViolation("a snapshot that cannot be read") from error
+        if type(chunks) is not list or not chunks or any(type(chunk) is not bytes for chunk in chunks):
+            raise PeerViolation("a snapshot that holds something else than chunks")
         return cls.of_chunks(index, term, chunks)
 
 

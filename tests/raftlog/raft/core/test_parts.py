@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from raftlog.raft.core.entries import NEW_TERM_DATA, Command, Entry, application_data, command_of, kind_of
@@ -23,13 +24,14 @@ from raftlog.raft.core.messages import (
 )
 from raftlog.raft.core.progress import Progress
 from raftlog.raft.core.replayed_commands import PROPOSERS_MAX, WINDOW, ReplayedCommands
+from raftlog.raft.core.snapshot import SnapshotContent
 from tests.raftlog.raft.core.lone_node import entry, members
 
 
 def test_messages_go_over_the_wire_and_what_is_none_is_refused() -> None:
     for message in (
         RequestVote(1, True, 2, 3), RequestVoteReply(1, 2, False, True),
-        AppendEntries(1, 2, 3, 4, 5, (entry(4, 1), entry(5, 2))),
+        AppendEntries(3, 2, 3, 1, 5, (entry(4, 1), entry(5, 2))),
         AppendEntriesReply(1, 2, True, 3, 4, 5), Heartbeat(1, 2, 3), HeartbeatReply(1, 2), TimeoutNow(4),
         InstallSnapshot(1, 2, 3, 4, 5, 6, b"7"), InstallSnapshotReply(1, 2, 3, 4),
     ):  # fmt: skip
@@ -38,6 +40,16 @@ def test_messages_go_over_the_wire_and_what_is_none_is_refused() -> None:
     for values in ((), (99,), (0, 1), ("x", 1), (0, 1, 2, 3, 4), (8, -1), (8, True), entries_that_are_none, (2, 1)):
         with pytest.raises(PeerViolation):
             from_wire(values)
+    for terms in ((-1,), (1,), (2, 4, 3), (6,)):
+        with pytest.raises(PeerViolation, match="terms"):
+            from_wire((2, 5, 1, 1, 2, 1, tuple((term, b"x") for term in terms)))
+
+
+def test_a_snapshot_that_is_none_is_the_fault_of_who_sent_it() -> None:
+    for value in (7, {"a": 1}, [], [1], [b"x", "y"], None):
+        with pytest.raises(PeerViolation):
+            SnapshotContent.decode(5, 1, msgpack.packb(value))
+    assert SnapshotContent.decode(5, 1, msgpack.packb([b"x"])).chunks == [b"x"]
 
 
 def _tuples(value: object) -> object:
