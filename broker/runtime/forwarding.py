@@ -119,7 +119,7 @@ class Forwarding:
             raise NotLeader(self._log.leader_id)
         try:
             kind, arguments = _parse(payload)
-        except (MalformedCommand, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        except (MalformedCommand, ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException) as error:
             text = f"the leader of the quorum cannot read what node {node_id} asks: {error}"
             return bytes(msgpack.packb((None, text)))
         answer = await self._execute_request(kind, arguments)
@@ -150,7 +150,9 @@ class Forwarding:
 
 
 def _parse(payload: bytes) -> tuple[Request, tuple[Any, ...]]:
-    """The request and its arguments, of the right number and types. Raises MalformedCommand, ValueError, TypeError."""
+    """The request and its arguments, of the right number and types. Raises MalformedCommand, ValueError, TypeError,
+    OverflowError.
+    """
     number, *parts = msgpack.unpackb(payload, use_list=False)
     kind = Request(number)
     match kind:

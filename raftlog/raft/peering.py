@@ -77,8 +77,9 @@ class Peering:
     def peer_connected(self, node_id: NodeId, hello: Hello) -> None:
         """See TransportEvents."""
         node = self._node
-        if len(self._hints) < HINTS_MAX:
-            self._hints.update({voter: (host, port) for voter, host, port in hello.voters if voter != node.node_id})
+        for voter, host, port in hello.voters:
+            if voter != node.node_id and (voter in self._hints or len(self._hints) < HINTS_MAX):
+                self._hints[voter] = (host, port)
         node.raft.connected(node_id, Peer(hello.directory, hello.host, hello.port), node.now())
         self.connect_to_voters()
         self._changed(node_id, True)

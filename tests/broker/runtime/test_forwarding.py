@@ -186,7 +186,8 @@ async def test_a_broker_whose_disk_stands_still_does_not_fall_silent(tmp_path: P
 async def test_what_nobody_can_read_is_refused_in_words_and_the_leader_goes_on(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         log = world.followers[0].controller.log
-        for payload in (b"", b"\xc1", msgpack.packb((9,)), msgpack.packb((1, b"x")), msgpack.packb((3, 1, "h", "x"))):
+        requests = [msgpack.packb(each) for each in ((9,), (1, b"x"), (3, 1, "h", "x"), (4, float("inf")))]
+        for payload in (b"", b"\xc1", *requests):
             index, text = msgpack.unpackb(await log.ask_leader(payload, 5.0))
             assert index is None and "cannot read" in text
         (result,) = await world.create(world.followers[0], NewTopic("t", 1, 3))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from raftlog.broker.store.disk import OsDisk
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.leadership import Transfer
+from raftlog.raft.handshake import NOT_ASKED
 from raftlog.raft.local import LocalLog
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
@@ -128,6 +131,18 @@ async def test_no_more_is_taken_than_can_be_written_at_once(tmp_path: Path, monk
             assert not refused.value.outcome_unknown
         disk.goes_on.set()
         assert await asyncio.gather(*taken, leader.log.propose([bytes(100)])) == [1, 2, 3]
+
+
+async def test_a_greeting_that_names_very_many_voters_does_not_have_them_all_called(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raftlog.raft.peering.HINTS_MAX", 5)
+    peering = (await world.led()).log.peering
+    hello = peering.own_hello(NOT_ASKED)
+    many = tuple((node_id, "127.0.0.1", 1) for node_id in range(100, 200))
+    peering.peer_connected(NodeId(9), replace(hello, node_id=NodeId(9), voters=many))
+    assert len(peering.transport._callers) <= 2 + 5
+    peering.peer_lost(NodeId(9))
 
 
 async def test_a_barrier_asks_a_majority(world: World) -> None:
