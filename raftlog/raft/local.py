@@ -308,7 +308,8 @@ class LocalLog:
         try:
             await self._write_snapshot()
         except JournalFailed as error:
-            # All entries are still in the journal; the next one that is committed asks again.
+            # All entries are still in the journal. It is large, so it is tried again only when as many more have come.
+            self._bytes_since_snapshot = 0
             logger.error("no metadata snapshot was taken: %s", error)
 
     async def take_snapshot(self) -> int:

@@ -102,6 +102,20 @@ async def test_a_snapshot_that_fails_costs_nothing() -> None:
     assert again.entries == state.entries
 
 
+async def test_a_snapshot_that_fails_is_not_tried_again_with_each_entry() -> None:
+    files = disk()
+    log, _ = await opened(files, snapshot_bytes=100)
+    files.fail["rename"] = 100
+    for n in range(30):
+        await log.propose([b"entry %02d" % n])
+    assert files.fail["rename"] == 98
+    files.fail.clear()
+    for n in range(30):
+        await log.propose([b"entry %02d" % n])
+    await log.close()
+    assert any(name.endswith(".snapshot") for name in files.names)
+
+
 async def test_more_than_fits_into_one_frame_is_written_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raftlog.raft.frames.MAX_FRAME_BODY", 2000)
     monkeypatch.setattr("raftlog.raft.local.PROPOSED_BYTES_PER_FRAME_MAX", 1000)
