@@ -8,7 +8,7 @@ from typing import Any
 
 from raftlog.raft.channel import Kind
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
-from raftlog.raft.core.ids import NodeId
+from raftlog.raft.core.ids import NO_NODE, NodeId
 from raftlog.raft.core.leadership import Peer
 from raftlog.raft.core.messages import Message, from_wire, to_wire
 from raftlog.raft.core.state import Role
@@ -122,17 +122,20 @@ class Peering:
     # -- whom to call, whom to tell ------------------------------------------------------------------
 
     def connect_to_voters(self) -> None:
-        """Call all voters, at the addresses that the log, the command line and other nodes give."""
+        """Call all voters, at the addresses that the log, the command line and other nodes give.
+
+        Without a leader also whom only other nodes call a voter. With one this node's log knows better.
+        """
         node = self._node
         if not node.is_running:
             return
         targets: dict[int, tuple[Address, ...]] = {}
-        for voter in node.raft.configuration.voters:
+        for voter in (*node.raft.configuration.voters, *node.raft.configuration.awaited):
             known = [(voter.host, voter.port), self._peers.get(voter.node_id), self._hints.get(voter.node_id)]
             addresses = tuple(dict.fromkeys(address for address in known if address is not None and address[1] > 0))
             if voter.node_id != node.node_id and addresses:
                 targets[voter.node_id] = addresses
-        for node_id, address in sorted(self._hints.items()):
+        for node_id, address in sorted(self._hints.items()) if node.leader_id == NO_NODE else ():
             if node_id not in targets and address[1] > 0:
                 targets[node_id] = (address,)
         self.transport.call(targets)

@@ -39,6 +39,20 @@ async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_i
     assert leader.log.last_index == 101, "changes of the members do not count"
 
 
+async def test_who_has_lost_its_vote_is_called_by_nobody(world: World) -> None:
+    leader = await world.led()
+    await world.start(4)
+    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    follower = next(node.node_id for node in world.nodes.values() if node is not leader)
+    world.nodes[follower].kill()
+    await world.start(follower)  # it hears from the others whom they call a voter
+    await until(lambda: all(len(node.log.status().voters) == 4 for node in world.nodes.values()))
+    await leader.log.remove_voter(4)
+    world.nodes[4].kill()
+    others = [node.log.peering.transport for node_id, node in world.nodes.items() if node_id != 4]
+    await until(lambda: all(4 not in transport.called for transport in others))
+
+
 async def test_a_new_voter_takes_part_after_everybody_was_restarted(world: World) -> None:
     leader = await world.led()
     await world.start(4)
