@@ -23,10 +23,12 @@ class RunFolder:
     """Every method may be called from any thread. Lines are on the disk, whole, when a method returns."""
 
     def __init__(self, settings: RunSettings) -> None:
-        """Raises FileExistsError for a folder that has another run."""
+        """Raises FileExistsError for a folder that has anything in it."""
         self.path = settings.directory
         if (self.path / RUN).exists():
             raise FileExistsError(f"{self.path} holds a run already")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise FileExistsError(f"{self.path} is not empty, and what it holds is no run")
         (self.path / LOGS).mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._streams = {name: (self.path / name).open("w", encoding="utf-8") for name in FILES[1:]}

@@ -120,7 +120,9 @@ def _verify(options: argparse.Namespace) -> int:
     try:
         with stop_signals_raise():
             ruling = verification.verify()
-    except (CannotStart, FileExistsError) as error:
+    except FileExistsError as error:
+        raise UsageError(str(error), "choose another folder, or a new one, with --output") from None
+    except CannotStart as error:
         raise CommandFailed(str(error)) from None
     except StopRequested:
         notice("stopped: no verdict")
@@ -135,7 +137,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 def settings_of(options: argparse.Namespace) -> RunSettings:
     """What was asked for. Raises UsageError for what does not go together."""
-    from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
+    from raftlog.client.core.addresses import parse_addresses
+    from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES, faults_named
     from raftlog.linearizability.harness.settings import (
         CLIENTS_PER_BROKER,
         LIBRARIES,
@@ -151,11 +154,18 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     workload = WORKLOADS[_known(options.workload, WORKLOADS, "workload")]
     fault = options.fault
     for each in fault.split(","):
-        _known(each, FAULTS if "," in fault else NAMES, "fault")
+        _known(each, [name for name in FAULTS if name != "none"] if "," in fault else NAMES, "fault")
     system = options.system
     if system not in ("raftlog", "kafka") and ":" not in system:
         raise UsageError(f"there is no system {system!r}", "it is raftlog, kafka, or the HOST:PORT of a Kafka")
+    if ":" in system:
+        try:
+            parse_addresses(system)
+        except ValueError as error:
+            raise UsageError(f"bad address: {error}", "write --system HOST:PORT") from None
     abilities = _abilities(system) | workload.abilities
+    if not faults_named(fault, frozenset(abilities)):
+        raise UsageError(f"nothing of {fault} can be put into workload {workload.name} at {system}", "see --help")
     for each in fault.split(",") if fault != EVERYTHING else ():
         if not FAULTS[each].needs <= abilities:
             raise UsageError(*_why_not(each, system, sorted(FAULTS[each].needs - abilities)))
