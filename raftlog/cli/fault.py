@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from raftlog.cli.arguments import Parser, Verbs, not_negative, positive_count, positive_seconds
@@ -244,14 +244,19 @@ def _put_in_force(directory: FaultDirectory, spec: FaultSpec) -> None:
     for broker in spec.brokers:
         pid = pids[f"broker-{broker}"]
         if spec.kind in SIGNALS:
-            try:
-                os.kill(pid, SIGNALS[spec.kind])
-            except ProcessLookupError:
-                raise _does_not_run(broker) from None
-            _await_effect(directory, broker, pid, stopped=spec.kind == "freeze")
+            _signal(directory, broker, pid, spec.kind)
             directory.change(spec.number, _count)
         elif spec.kind in BY_BROKERS:
             _await_effect(directory, broker, pid, stopped=False)
+
+
+def _signal(directory: FaultDirectory, broker: int, pid: int, kind: str) -> None:
+    try:
+        with directory.held() if kind == "freeze" else nullcontext():
+            os.kill(pid, SIGNALS[kind])
+            _await_effect(directory, broker, pid, stopped=kind == "freeze")
+    except ProcessLookupError:
+        raise _does_not_run(broker) from None
 
 
 def _does_not_run(broker: int) -> CommandFailed:

@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,8 @@ class BrokerProcess:
         self._lifeline: int | None = None
         self._death: int | None = None
         self._waker: subprocess.Popen[bytes] | None = None
+        self._waiting = threading.Lock()
+        self._closing = threading.Lock()
 
     @property
     def address(self) -> str:
@@ -91,6 +94,11 @@ class BrokerProcess:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it runs, and has not said yet that it serves."""
+        return self.running and self._ready is not None
 
     @property
     def death_fd(self) -> int | None:
@@ -137,22 +145,36 @@ class BrokerProcess:
         """Return once the broker accepts connections; raise BrokerDied when it ends or `timeout` seconds pass."""
         import json  # not before: the broker starts meanwhile
 
+        with self._waiting:
+            with self._closing:
+                if self._ready is None:
+                    return
+                ready = os.dup(self._ready)  # another thread may kill it, and close ours
+            try:
+                line = self._first_line(ready, timeout)
+            finally:
+                os.close(ready)
+            self._close_ready()
+            self.port = int(str(json.loads(line)["address"]).rpartition(":")[2])
+
+    def _first_line(self, ready: int, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
         line = b""
-        while self._ready is not None and not line.endswith(b"\n"):
-            if not select.select([self._ready], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        while not line.endswith(b"\n"):
+            if not select.select([ready], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise BrokerDied(f"broker {self.node_id} does not serve after {timeout:g} s{self.last_words()}")
-            chunk = os.read(self._ready, 4096)
+            chunk = os.read(ready, 4096)
             if not chunk:
                 self._collect(STOP_TIMEOUT_SECONDS)
                 raise BrokerDied(f"broker {self.node_id} {self.how_it_ended()} before it served{self.last_words()}")
             line += chunk
-        if self._ready is None:
-            return
-        os.close(self._ready)
-        self._ready = None
-        said = json.loads(line)
-        self.port = int(str(said["address"]).rpartition(":")[2])
+        return line
+
+    def _close_ready(self) -> None:
+        with self._closing:
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            os.close(ready)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting: the broker begins an orderly stop."""
@@ -205,10 +227,12 @@ class BrokerProcess:
 
     def close(self) -> None:
         """Give the ties back. A process that still runs takes that as the order to stop."""
-        for descriptor in (self._ready, self._lifeline, self._death):
+        self._close_ready()
+        with self._closing:
+            ties, self._lifeline, self._death = (self._lifeline, self._death), None, None
+        for descriptor in ties:
             if descriptor is not None:
                 os.close(descriptor)
-        self._ready = self._lifeline = self._death = None
         self._dismiss_waker()
 
     def log(self) -> str:

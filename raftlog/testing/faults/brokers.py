@@ -58,9 +58,10 @@ class BrokerFaults:
         """SIGSTOP: it lives, holds its connections and answers nothing. It goes on when the fault is healed."""
         process = self._running()
         fault = self._faults.add(FaultSpec("freeze", brokers=[self.id]), undo=self._resume)
-        process.pause()
-        if sys.platform == "linux":
-            wait_until(lambda: is_stopped(process.pid), END_SECONDS_MAX, lambda: f"broker {self.id} stops")
+        with self._faults.directory.held():
+            process.pause()
+            if sys.platform == "linux":
+                wait_until(lambda: is_stopped(process.pid), END_SECONDS_MAX, lambda: f"broker {self.id} stops")
         self._faults.happened(fault)
         return fault.for_seconds(seconds)
 
@@ -89,7 +90,7 @@ class BrokerFaults:
 
     def _start(self) -> None:
         if not self.process.running:
-            self.process.start()
+            self.process.start(wait=False)
 
 
 class DiskFaults:
@@ -119,17 +120,20 @@ class DiskFaults:
     def flip_bit(self, topic: str, partition: int = 0, segment: int = 0) -> Fault:
         """A bit that the seed chooses changes in a segment of a partition (0 is the oldest, -1 the newest).
 
-        Raises FileNotFoundError when the broker has no record of it. It is flipped back when the fault is healed.
+        Raises FileNotFoundError when the broker has no record of it. It is flipped back when the fault is healed, where
+        the broker has not replaced it meanwhile.
         """
         folder = self._broker.process.data_dir / f"{topic}-{partition}"
         files = [file for file in sorted(folder.glob("*.log")) if file.stat().st_size]
         if not files:
             raise FileNotFoundError(f"no records in {folder}")
+        if not -len(files) <= segment < len(files):
+            raise FileNotFoundError(f"no segment {segment} with records in {folder}: there are {len(files)}")
         file = files[segment]
         bit = Random(self._faults.seed).randrange(8 * file.stat().st_size)
-        _flip(file, bit)
+        damaged = _flip(file, bit)
         spec = FaultSpec("rot", brokers=[self._broker.id], topic=topic, partition=partition, amount=bit)
-        fault = self._faults.add(spec, undo=lambda: _flip(file, bit))
+        fault = self._faults.add(spec, undo=lambda: _flip(file, bit, damaged))
         self._faults.happened(fault, size=1)
         return fault
 
@@ -139,7 +143,7 @@ class DiskFaults:
         is_held_down = not process.running and (process.returncode or 0) <= 0
         if directory.read(number).evidence.fired and not is_held_down:
             process.kill()  # it is ending, and may not be all gone
-            process.start()
+            process.start(wait=False)
 
     def _add(self, spec: FaultSpec) -> Fault:
         spec.brokers = [self._broker.id]
@@ -162,14 +166,18 @@ class ClockFaults:
         return self._faults.add(FaultSpec("clock", brokers=[self._broker.id], jitter=rate - 1.0))
 
 
-def _flip(file: Path, bit: int) -> None:
+def _flip(file: Path, bit: int, only: bytes = b"") -> bytes:
+    """The byte that has it now. `only`: nothing happens to another byte than this."""
     try:
         descriptor = os.open(file, os.O_RDWR)
     except FileNotFoundError:
-        return  # retention has removed it
+        return b""  # retention has removed it
     try:
         byte = os.pread(descriptor, 1, bit // 8)
-        if byte:
-            os.pwrite(descriptor, bytes([byte[0] ^ 1 << bit % 8]), bit // 8)
+        if not byte or byte != (only or byte):
+            return byte
+        flipped = bytes([byte[0] ^ 1 << bit % 8])
+        os.pwrite(descriptor, flipped, bit // 8)
+        return flipped
     finally:
         os.close(descriptor)

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from raftlog.testing.faults.spec import FaultSpec, from_json, refuse_impossible, to_json
@@ -97,6 +97,14 @@ class FaultDirectory:
 
     def _file(self, number: int) -> Path:
         return self.path / f"{number}.fault"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody counts within the block: who is stopped there has no lock that others would wait for."""
+        with ExitStack() as held:
+            for number in sorted(self._numbers()):
+                held.enter_context(self._locked(number))
+            yield
 
     @contextmanager
     def _locked(self, number: int) -> Iterator[tuple[int, FaultSpec]]:

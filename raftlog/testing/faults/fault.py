@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from raftlog.testing.faults.directory import FaultDirectory
-from raftlog.testing.faults.spec import ALWAYS, Evidence, FaultSpec, refuse_impossible
+from raftlog.testing.faults.spec import ALWAYS, BACK_LAST, Evidence, FaultSpec, refuse_impossible
+from raftlog.testing.faults.starting import wait_for_brokers
 from raftlog.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -21,6 +23,15 @@ class NeverFired(AssertionError):
     """A test put in a fault that had no effect: it has shown nothing."""
 
 
+def heal_all(faults: Iterable[Fault]) -> None:
+    """End these, the last one first, but brokers are started again when all else is over: they may not start with a
+    full disk, or without the others. Raises what went wrong, when all are over.
+    """
+    with ExitStack() as healing:
+        for fault in sorted(faults, key=lambda each: each.kind not in BACK_LAST):
+            healing.callback(fault.heal)
+
+
 class Owner(Protocol):
     """Where faults come from: those of one cluster (`faults.py`)."""
 
@@ -28,7 +39,7 @@ class Owner(Protocol):
     directory: FaultDirectory
     seed: int
 
-    def add(self, spec: FaultSpec, undo: Callable[[], None] | None = None) -> Fault:
+    def add(self, spec: FaultSpec, undo: Callable[[], object] | None = None) -> Fault:
         """Put a fault in force, and return when everybody knows it."""
 
     def happened(self, fault: Fault, size: int = 0) -> None:
@@ -38,7 +49,7 @@ class Owner(Protocol):
 class Fault:
     """In force from the moment it is made until `heal`, the end of its `with` block, or that of the test."""
 
-    def __init__(self, owner: Owner, spec: FaultSpec, undo: Callable[[], None] | None = None) -> None:
+    def __init__(self, owner: Owner, spec: FaultSpec, undo: Callable[[], object] | None = None) -> None:
         """`told`: somebody has heard that it never fired."""
         self._owner = owner
         self._directory = owner.directory
@@ -124,8 +135,9 @@ class Fault:
     # -- end ---------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """End it, and undo what it did to processes. Safe to call twice, and from several threads: all return when it
-        is over.
+        """End it, and undo what it did to processes. A broker that is started again serves when this returns, unless
+        other faults keep it from that: then it does when those are healed. Safe to call twice, and from several
+        threads: all return when it is over.
         """
         with self._healing:
             if not self.end():
@@ -135,6 +147,7 @@ class Fault:
                     self._undo()
             finally:
                 self._directory.tell()
+            wait_for_brokers(self._owner.cluster)
 
     def for_seconds(self, seconds: float | None) -> Self:
         """It is healed after so many seconds, by a thread of its own, unless that is done before (None: it is not)."""

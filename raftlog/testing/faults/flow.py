@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from raftlog.testing.faults.spec import FaultSpec
+from raftlog.testing.faults.spec import CUTS, FaultSpec
 
 SENT_AGAIN_SECONDS = 0.2
 """What TCP waits before it sends a lost piece again."""
-CUTS = ("cut", "deaf", "isolate", "split")
 NEVER = float("inf")
 
 

@@ -14,7 +14,7 @@ from raftlog.linearizability.simulator.faults import BY_NAME, LEADER, Plan, prin
 from raftlog.linearizability.simulator.faults import Fault as Planned
 from raftlog.linearizability.simulator.faults import schedule as make_schedule
 from raftlog.testing.faults.brokers import BrokerFaults
-from raftlog.testing.faults.fault import Fault, Owner
+from raftlog.testing.faults.fault import Fault, Owner, heal_all
 from raftlog.testing.faults.link_faults import between
 from raftlog.testing.faults.spec import FaultSpec
 
@@ -36,9 +36,6 @@ class Target(Owner, Protocol):
     def split(self, brokers: Iterable[int | BrokerFaults]) -> Fault:
         """Nothing passes between these brokers and the rest."""
 
-    def heal(self) -> None:
-        """End all faults."""
-
 
 class Schedule:
     """Faults that begin with the `with` block and are healed when it ends. `lines` is what the simulator prints."""
@@ -46,6 +43,8 @@ class Schedule:
     def __init__(self, faults: Target, seed: int, seconds: float, kinds: Collection[str] | None) -> None:
         """Raises ValueError for a kind that cannot be carried out here."""
         self._faults = faults
+        self.put: list[Fault] = []
+        self.told = False
         self.seed = seed
         self.seconds = seconds
         nodes = len(faults.cluster.brokers)
@@ -73,9 +72,14 @@ class Schedule:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
-        self._faults.heal()
+        heal_all(self.put)
         if self.failure is not None and error is None:
             raise self.failure
+
+    def __str__(self) -> str:
+        first = f"the first at {self.planned[0].at:.1f} s" if self.planned else "there are none"
+        what = f"{len(self.put)} of {len(self.planned)} put in, {first}; `wait` returns when all of it has happened"
+        return f"schedule of seed {self.seed} ({what})"
 
     def wait(self) -> None:
         """Return when all of it has happened."""
@@ -104,6 +108,7 @@ class Schedule:
             return
         if fault is not None:
             self.done[planned.kind] += 1
+            self.put.append(fault)
             ends.append((now + planned.seconds, fault))
 
     def _end(self, fault: Fault) -> None:

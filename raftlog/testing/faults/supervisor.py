@@ -24,14 +24,14 @@ class Supervisor:
         return self._asking.fileno()
 
     def look(self) -> None:
-        """Start who was healed. Raises BrokerDied when one does not start."""
+        """Start who was healed. Who heals waits until they serve; when one ends, its descriptor says so."""
         who, _ = self._asking.accept()
         with who, suppress(OSError):
             who.settimeout(0.5)
             if who.recv(len(LOOK)) == LOOK:
                 for broker in self._healed():
                     broker.kill()  # it is ending, and may not be all gone
-                    broker.start()
+                    broker.start(wait=False)
                 who.sendall(DONE)
 
     def _healed(self) -> list[BrokerProcess]:

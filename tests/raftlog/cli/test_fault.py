@@ -71,6 +71,21 @@ def test_a_killed_broker_is_started_again_when_it_is_healed(dev: dict[str, Any],
     assert send(dev, "kept") == at + 1
 
 
+def test_all_brokers_of_a_cluster_come_back_when_they_are_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone none of them is a majority, and none can serve before another one is started."""
+    command = [sys.executable, "-m", "raftlog", "dev", "-n", "3", "--faults", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            described = json.loads(process.stdout.readline())
+            monkeypatch.setenv("RAFTLOG_FAULTS", described["faults"])
+            assert [main(["fault", "add", "kill", "--broker", each]) for each in ("1", "2", "3")] == [0, 0, 0]
+            assert main(["fault", "heal", "--check"]) == 0
+            assert send(described, "orders") == 0 and process.poll() is None
+        finally:
+            process.terminate()
+
+
 def test_a_broker_whose_disk_failed_is_started_again_when_it_is_healed(dev: dict[str, Any], fault: Any) -> None:
     with SyncClient(dev["bootstrap_servers"], timeout=0.5) as client:
         client.admin.create_topic("synced", configs={"flush.messages": "1"})

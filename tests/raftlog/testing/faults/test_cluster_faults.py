@@ -102,3 +102,28 @@ def test_a_schedule_is_the_simulators_and_is_carried_out(own: Kafka) -> None:
         schedule.wait()
     assert schedule.done.total() >= 1 and all(broker.running for broker in own.running.brokers)
     own.seed(topic, ["x"] * 3, partitions=range(3), timeout=40)
+
+
+@pytest.mark.parametrize("end", ["kill", "power_cut"])
+def test_brokers_that_are_all_down_serve_when_the_last_one_is_healed(own: Kafka, end: str) -> None:
+    topic = own.topic(config={"flush.messages": "1"}, seed=["before"])
+    one, two, three = (getattr(own.faults.broker(each), end) for each in (1, 2, 3))
+    with one() as first, two(), three() as last:
+        last.heal()
+        assert own.running.broker(3).is_starting and not first.spec.is_healed
+    assert not any(broker.is_starting for broker in own.running.brokers)
+    assert [record.value for record in own.records(topic, 1)] == [b"before"]
+
+
+def test_a_broker_that_starts_behind_a_cut_serves_when_that_is_healed(own: Kafka) -> None:
+    with own.faults.isolate(1):
+        own.faults.broker(1).restart()
+        assert own.running.broker(1).is_starting
+    assert own.running.broker(1).running and not own.running.broker(1).is_starting
+
+
+def test_all_faults_are_healed_before_brokers_are_started_again(own: Kafka) -> None:
+    own.faults.isolate(1)
+    own.faults.broker(1).kill()
+    own.faults.heal()
+    assert own.running.broker(1).running and not own.running.broker(1).is_starting

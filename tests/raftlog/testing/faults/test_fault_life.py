@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import fcntl
 import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +17,7 @@ import pytest
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.testing.faults.directory import FaultDirectory
-from raftlog.testing.faults.fault import Fault
+from raftlog.testing.faults.fault import Fault, NeverFired
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.faults.in_broker import FaultPoint
 from raftlog.testing.faults.schedule import CARRIED_OUT, OF_LINKS
@@ -138,12 +141,95 @@ def test_a_schedule_tells_of_a_broker_that_does_not_come_back(faults: Faults, mo
     def fails() -> None:
         raise RuntimeError("it does not start")
 
-    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1)))
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
     schedule = faults.schedule(seed=1, seconds=1.0, kinds=["kill"])
     schedule.planned = [dataclasses.replace(each, at=0.0, seconds=0.0) for each in schedule.planned[:1]]
     monkeypatch.setattr(schedule, "_happen", lambda _: faults.add(FaultSpec("kill", brokers=[1]), undo=fails))
     with pytest.raises(RuntimeError, match="does not start"), schedule:
         schedule.wait()
+
+
+def test_a_schedule_ends_its_own_faults_alone(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
+    own = faults.observe("Fetch")
+    schedule = faults.schedule(seed=1, seconds=1.0, kinds=["clock"])
+    schedule.planned = [dataclasses.replace(each, at=0.0, seconds=60.0) for each in schedule.planned[:1]]
+    monkeypatch.setattr(schedule, "_happen", lambda _: faults.add(FaultSpec("clock", brokers=[1])))
+    begun = threading.Event()
+    schedule.put = Signalling(begun)
+    with schedule:
+        assert begun.wait(SECONDS_MAX)
+    (fault,) = schedule.put
+    assert fault.spec.is_healed and not own.spec.is_healed
+
+
+class Signalling(list[Fault]):
+    """A list that tells when it has got something."""
+
+    def __init__(self, got: threading.Event) -> None:
+        super().__init__()
+        self._got = got
+
+    def append(self, fault: Fault) -> None:
+        super().append(fault)
+        self._got.set()
+
+
+def test_a_schedule_of_which_nothing_has_happened_has_had_no_effect(faults: Faults) -> None:
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
+    schedule = faults.schedule(seed=1, seconds=1000.0, kinds=["clock"])
+    with schedule:
+        pass  # over before anything has its turn
+    with pytest.raises(NeverFired, match=r"schedule of seed 1 \(0 of \d+ put in, the first at"):
+        faults.check()
+    faults.check()
+
+
+def test_one_effect_is_enough_for_a_schedule(faults: Faults) -> None:
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
+    schedule = faults.schedule(seed=1, seconds=1.0, kinds=["clock"])
+    schedule.put += [faults.add(FaultSpec("clock", brokers=[1])) for _ in range(2)]
+    faults.happened(schedule.put[0])
+    faults.check()
+
+
+def test_who_is_paused_holds_nobody_up_who_counts(faults: Faults) -> None:
+    """A broker that stood still while it counts would keep the lock that all others wait for."""
+    observed = faults.observe("Fetch")
+    could_count = []
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+
+        def pause() -> None:
+            with open(faults.directory.path / f"{observed.number}.fault", "rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    could_count.append(False)
+            sleeping.send_signal(signal.SIGSTOP)
+
+        process = SimpleNamespace(running=True, pid=sleeping.pid, pause=pause, resume=sleeping.kill, is_starting=False)
+        faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
+        faults.cluster.broker = lambda _: cast("Any", process)  # type: ignore[method-assign]
+        with faults.broker(1).pause() as paused:
+            assert could_count == [False] and observed.fired == 0 and paused.fired == 1
+
+
+def test_a_bit_is_flipped_back_only_where_it_is_still_another_one(faults: Faults, tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    log = folder / "0.log"
+    log.write_bytes(b"records")
+    faults.cluster.brokers.append(cast("Any", SimpleNamespace(node_id=1, is_starting=False)))
+    faults.cluster.broker = lambda _: cast("Any", SimpleNamespace(data_dir=tmp_path))  # type: ignore[method-assign]
+    disk = faults.broker(1).disk
+    with disk.flip_bit("t"):
+        assert log.read_bytes() != b"records"
+    assert log.read_bytes() == b"records"
+    with disk.flip_bit("t"):
+        log.write_bytes(b"records")  # the broker has fetched it from another one
+    assert log.read_bytes() == b"records"
+    with pytest.raises(FileNotFoundError, match="no segment 1 with records"):
+        disk.flip_bit("t", segment=1)
 
 
 def test_a_fault_that_is_added_while_a_broker_starts_is_not_missed(
