@@ -25,6 +25,7 @@ from raftlog.linearizability.harness.scenarios import (
     wiped_disk,
     zombie_writer,
 )
+from raftlog.linearizability.harness.systems.system import REPLICAS
 from raftlog.testing.faults.brokers import DiskFaults
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES
@@ -104,7 +105,8 @@ def _partition(plan: Plan) -> None:
     brokers = len(plan.system.broker_ids)
     # Bridges and chains cut nothing, or what other shapes cut, among few brokers.
     shapes = [name for name in SHAPES if brokers >= 5 or name not in ("bridge", "chain", "majorities-ring")]
-    choice = plan.random.choice([*shapes, "isolate", "isolate", "clients", "one-way-role"])
+    choices = [*shapes, "isolate", "isolate", "clients", "one-way-role"] if brokers > 1 else ["clients"]
+    choice = plan.random.choice(choices)
     if choice in shapes:
         _with(plan, lambda: faults.partition(choice, seed=seed), f"brokers, shape {choice}")
         return
@@ -221,7 +223,8 @@ def _nothing(plan: Plan) -> None:
 
 
 LINKS = frozenset({"links"})
-PARTITIONS = frozenset({"processes", "partitions"})
+PARTITIONS = frozenset({"processes", "partitions", REPLICAS})
+LOSSES = frozenset({"disks", REPLICAS})
 QUICK_TO_LEAVE = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "3000"}
 _ALL: tuple[Fault, ...] = (
     Fault("none", "nothing happens", _nothing, frozenset(), in_everything=False),
@@ -235,12 +238,12 @@ _ALL: tuple[Fault, ...] = (
     Fault("slow-disk", "a broker's disk takes long to sync", _slow_disk, frozenset({"disks"})),
     Fault("failing-sync", "a broker's disk fails all syncs: it ends", _failing_sync, frozenset({"disks"})),
     Fault("clock", "a broker's wall clock jumps, or goes at another rate", _clock, frozenset({"clocks"})),
-    Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"}), loses_records=True),
+    Fault("power-cut", "a broker loses what it has not synced", _power_cut, LOSSES, loses_records=True),
     Fault(
         "torn-write",
         "the same in the middle of writes, of which a part is kept",
         _torn_write,
-        frozenset({"disks"}),
+        LOSSES,
         loses_records=True,
     ),
     Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),

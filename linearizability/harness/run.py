@@ -22,6 +22,7 @@ from raftlog.linearizability.harness.sampler import Sampler
 from raftlog.linearizability.harness.scenarios import BIT_FLIP
 from raftlog.linearizability.harness.session import Assignment
 from raftlog.linearizability.harness.settings import OUR_LIBRARIES, RunSettings
+from raftlog.linearizability.harness.systems import abilities_of
 from raftlog.linearizability.harness.systems import system as make_system
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS, Workload
@@ -95,7 +96,7 @@ class Run:
         self._make_topics(system)
         folder.run["topics"] = [{"name": name, "partitions": count} for name, count in self.workload.topics.items()]
         self._start_clients(system, clients)
-        abilities = system.abilities | self.workload.abilities
+        abilities = abilities_of(settings.system, settings.brokers) | self.workload.abilities
         if set(settings.libraries) <= set(OUR_LIBRARIES):
             abilities |= {"only our client"}
         periods = schedule(settings.fault, settings.seconds, settings.seed, abilities)

@@ -163,8 +163,8 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
             parse_addresses(system)
         except ValueError as error:
             raise UsageError(f"bad address: {error}", "write --system HOST:PORT") from None
-    abilities = _abilities(system) | workload.abilities
-    if not faults_named(fault, frozenset(abilities)):
+    abilities = _abilities(system, options.brokers) | workload.abilities
+    if not faults_named(fault, abilities):
         raise UsageError(f"nothing of {fault} can be put into workload {workload.name} at {system}", "see --help")
     for each in fault.split(",") if fault != EVERYTHING else ():
         if not FAULTS[each].needs <= abilities:
@@ -206,11 +206,10 @@ def _mutant(name: str, system: str) -> str:
     return name
 
 
-def _abilities(system: str) -> set[str]:
-    from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
-    from raftlog.linearizability.harness.systems.system import PROCESSES
+def _abilities(system: str, brokers: int) -> frozenset[str]:
+    from raftlog.linearizability.harness.systems import abilities_of
 
-    return set({"raftlog": RaftlogSystem.abilities, "kafka": PROCESSES}.get(system, frozenset()))
+    return abilities_of(system, brokers)
 
 
 def _why_not(fault: str, system: str, missing: list[str]) -> tuple[str, str]:
@@ -218,6 +217,8 @@ def _why_not(fault: str, system: str, missing: list[str]) -> tuple[str, str]:
         return f"fault {fault} is about transactions", "take workload transactions, bank or list-append"
     if "partitions" in missing:
         return f"fault {fault} is about partitions", "take a workload that writes to some"
+    if "replicas" in missing and system in ("raftlog", "kafka"):
+        return f"fault {fault} takes a replica away, of three or more", "take --brokers 3 or more"
     if "coordinators" in missing:
         return f"fault {fault} is about coordinators", "take workload groups or one of transactions"
     where = system if system in ("raftlog", "kafka") else "a system that runs elsewhere"

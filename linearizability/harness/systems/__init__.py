@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from raftlog.linearizability.harness.settings import RunSettings
-from raftlog.linearizability.harness.systems.system import System
+from raftlog.linearizability.harness.systems.system import REPLICAS, REPLICAS_MIN, System
+
+
+def abilities_of(name: str, brokers: int) -> frozenset[str]:
+    """What faults may ask of a system with so many brokers."""
+    found: frozenset[str] = frozenset()
+    if name == "raftlog":
+        from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+
+        found = RaftlogSystem.abilities
+    elif name == "kafka":
+        from raftlog.linearizability.harness.systems.kafka import KafkaSystem
+
+        found = KafkaSystem.abilities
+    return found if brokers >= REPLICAS_MIN else found - {REPLICAS}
 
 
 def system(settings: RunSettings) -> System:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from socket import create_connection
 
-from raftlog.linearizability.harness.systems.system import PROCESSES, CannotStart, Effect, System, counted
+from raftlog.linearizability.harness.systems.system import PROCESSES, REPLICAS, CannotStart, Effect, System, counted
 from raftlog.testing.clusters import REPLICAS_MAX, data_directory
 from raftlog.testing.pids import is_stopped
 from raftlog.testing.ports import ReservedPort
@@ -44,7 +44,7 @@ class KafkaSystem(System):
     """Nodes 1..n on data that is thrown away."""
 
     name = "kafka"
-    abilities = PROCESSES
+    abilities = PROCESSES | {REPLICAS}
 
     def __init__(self, brokers: int, settings: Mapping[str, str]) -> None:
         super().__init__()

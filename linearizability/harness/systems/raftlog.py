@@ -11,7 +11,15 @@ from typing import Any
 
 from raftlog import __version__
 from raftlog.linearizability.harness.mutated import python
-from raftlog.linearizability.harness.systems.system import NEW_DISK, CannotStart, Effect, System, counted, nothing
+from raftlog.linearizability.harness.systems.system import (
+    NEW_DISK,
+    REPLICAS,
+    CannotStart,
+    Effect,
+    System,
+    counted,
+    nothing,
+)
 from raftlog.testing.clusters import Cluster, data_directory
 from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
@@ -30,7 +38,7 @@ class RaftlogSystem(System):
     """Brokers behind links of their own, on data that is thrown away."""
 
     name = "raftlog"
-    abilities = frozenset({"processes", "links", "disks", "clocks", "requests", "voters"})
+    abilities = frozenset({"processes", "links", "disks", "clocks", "requests", "voters", REPLICAS})
     version = __version__
 
     def __init__(self, brokers: int, settings: Mapping[str, str], mutant: str = "") -> None:

@@ -15,6 +15,9 @@ from raftlog.testing.waiting import wait_until
 
 ADMIN_SECONDS = 5.0
 PROCESSES = frozenset({"processes"})
+REPLICAS = "replicas"
+"""Enough of them that a partition bears the loss of one."""
+REPLICAS_MIN = 3
 
 
 class CannotStart(Exception):
@@ -46,7 +49,9 @@ NEW_DISK = "new-disk"
 
 
 class System(ABC):
-    """`abilities`: what faults may ask of it (`processes`, `links`, `disks`, `clocks`, `requests`, `voters`)."""
+    """`abilities`: what faults may ask of it (`processes`, `links`, `disks`, `clocks`, `requests`, `voters`), and
+    REPLICAS.
+    """
 
     name = ""
     abilities: frozenset[str] = frozenset()

@@ -21,7 +21,9 @@ from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import BrokerDied
 from raftlog.testing.waiting import wait_until
 
-ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions", "partitions", "only our client"})
+ALL = frozenset({
+    "processes", "links", "disks", "clocks", "requests", "replicas", "transactions", "partitions", "only our client",
+})  # fmt: skip
 
 
 def test_a_seed_makes_the_same_schedule_and_another_seed_another_one() -> None:

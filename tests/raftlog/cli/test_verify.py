@@ -31,6 +31,8 @@ def test_a_folder_with_anything_in_it_is_left_as_it_is(run: Run, tmp_path: Path)
     ("words", "said"),
     [
         (["--workload", "topics", "--fault", "everything", "--system", "localhost:1"], "nothing of everything can be"),
+        (["--workload", "append", "--fault", "power-cut", "--brokers", "1"], "take --brokers 3 or more"),
+        (["--workload", "append", "--fault", "pause-kill", "--brokers", "2"], "take --brokers 3 or more"),
         (["--workload", "append", "--fault", "kill,none"], "there is no fault 'none'"),
         (["--workload", "append", "--system", "localhost:abc"], "'abc' is not a port"),
     ],
