@@ -236,6 +236,9 @@ def _put_in_force(directory: FaultDirectory, spec: FaultSpec) -> None:
         # A process of that number may be a stranger's by now.
         if not directory.is_there(f"broker-{broker}"):
             raise _does_not_run(broker)
+        if spec.kind in ("freeze", *BY_BROKERS) and is_stopped(pids[f"broker-{broker}"]):
+            hint = "`raftlog fault list` shows what stopped it: heal that first"
+            raise CommandFailed(f"broker {broker} stands still", hint)
     try:
         directory.add(spec)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
+from raftlog.testing.process import START_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from raftlog.client import Client
@@ -54,13 +56,23 @@ class AsyncKafka:
         )
 
     async def __aenter__(self) -> Self:
-        starting = asyncio.ensure_future(asyncio.to_thread(self.kafka.start))
+        over = threading.Event()
+
+        def start() -> None:
+            try:
+                self.kafka.start()
+            finally:
+                over.set()
+
+        def stop() -> None:
+            over.wait(START_TIMEOUT_SECONDS)
+            self.kafka.stop()
+
         try:
-            await asyncio.shield(starting)
+            await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(start)))
         except asyncio.CancelledError:
-            # The thread goes on, and nobody else would stop what it starts.
-            await starting
-            await asyncio.to_thread(self.kafka.stop)
+            # The thread goes on, and nobody else would stop what it starts; also when we are cancelled once more.
+            await asyncio.to_thread(stop)
             raise
         return self
 

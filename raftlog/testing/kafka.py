@@ -81,6 +81,7 @@ class Kafka:
             opening.callback(cluster.close)
             opening.callback(cluster.kill)
             opening.callback(self._forget_client)
+            opening.callback(setattr, self, "cluster", None)  # it may be started again
             self.cluster = cluster
             cluster.start(timeout, meanwhile=_load_client)
             self._find_ready()

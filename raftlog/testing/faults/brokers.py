@@ -56,7 +56,7 @@ class BrokerFaults:
 
     def pause(self, seconds: float | None = None) -> Fault:
         """SIGSTOP: it lives, holds its connections and answers nothing. It goes on when the fault is healed."""
-        process = self._running()
+        process = self._awake()
         fault = self._faults.add(FaultSpec("freeze", brokers=[self.id]), undo=self._resume)
         with self._faults.directory.held():
             process.pause()
@@ -70,6 +70,12 @@ class BrokerFaults:
             raise RuntimeError(f"broker {self.id} does not run: heal what ended it first")
         return self.process
 
+    def _awake(self) -> BrokerProcess:
+        process = self._running()
+        if is_stopped(process.pid):
+            raise RuntimeError(f"broker {self.id} stands still: heal what has paused it first")
+        return process
+
     def _resume(self) -> None:
         if self.process.running:
             self.process.resume()
@@ -82,7 +88,7 @@ class BrokerFaults:
         return fault.for_seconds(seconds)
 
     def _cut_power(self, kind: str, seconds: float | None) -> Fault:
-        process = self._running()
+        process = self._awake()
         fault = self._faults.add(FaultSpec(kind, brokers=[self.id]), undo=self._start)
         wait_until(lambda: not process.running, END_SECONDS_MAX, lambda: f"broker {self.id} loses its power")
         process.kill()

@@ -17,8 +17,11 @@ from raftlog.testing.faults.brokers import BrokerFaults
 from raftlog.testing.faults.fault import Fault, Owner, heal_all
 from raftlog.testing.faults.link_faults import between
 from raftlog.testing.faults.spec import FaultSpec
+from raftlog.testing.pids import is_stopped
 
 OF_LINKS = ("cut", "deaf", "isolate", "split", "reset")
+OF_AWAKE = ("freeze", "power", "tear")
+"""What cannot happen to who stands still."""
 SAFE = ("kill", "freeze", "stop", *OF_LINKS, "slow-disk", "clock")
 """What loses nothing that was acknowledged without a sync, whoever it happens to at once."""
 CARRIED_OUT = (*SAFE, "power", "tear", "full-disk")
@@ -122,7 +125,7 @@ class Schedule:
         if node == LEADER:
             node = self._faults.quorum_leader().id
         broker = self._faults.broker(node)
-        if not broker.process.running:
+        if not broker.process.running or (planned.kind in OF_AWAKE and is_stopped(broker.process.pid)):
             return None
         others = [other for other in planned.others if other != node]
         actions: dict[str, Callable[[], Fault]] = {

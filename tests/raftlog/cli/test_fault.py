@@ -71,6 +71,14 @@ def test_a_killed_broker_is_started_again_when_it_is_healed(dev: dict[str, Any],
     assert send(dev, "kept") == at + 1
 
 
+def test_a_paused_broker_is_not_paused_twice_and_its_power_is_not_cut(dev: dict[str, Any], fault: Any) -> None:
+    assert fault("add", "freeze", "--broker", "1")[0] == 0
+    for kind in ("freeze", "power"):
+        code, _, told = fault("add", kind, "--broker", "1")
+        assert code == 1 and "broker 1 stands still" in told
+    assert fault("heal")[0] == 0 and send(dev, "orders") >= 0
+
+
 def test_all_brokers_of_a_cluster_come_back_when_they_are_healed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone none of them is a majority, and none can serve before another one is started."""
     command = [sys.executable, "-m", "raftlog", "dev", "-n", "3", "--faults", "--json"]

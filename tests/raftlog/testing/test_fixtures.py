@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from raftlog.client import Outgoing
-from raftlog.testing import AsyncKafka, Kafka, KafkaContainer
+from raftlog.testing import AsyncKafka, BrokerDied, Kafka, KafkaContainer
 from raftlog.testing.container import settings_of
 from raftlog.testing.faults.fault import NeverFired
 from raftlog.testing.kafka import READY_TOPIC
-from raftlog.testing.waiting import NotInTime
+from raftlog.testing.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -182,6 +182,31 @@ async def test_a_start_that_is_called_off_leaves_nothing_behind(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not any(tmp_path.iterdir()) and kafka.kafka.cluster is None
+
+
+async def test_a_start_that_is_cancelled_twice_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    kafka = AsyncKafka()
+    starting = asyncio.ensure_future(kafka.__aenter__())
+    while not any(tmp_path.iterdir()):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.to_thread(wait_until, lambda: not any(tmp_path.iterdir()), 30, lambda: "the brokers are gone")
+    assert kafka.kafka.cluster is None
+
+
+def test_a_kafka_that_could_not_be_started_can_be_started_again() -> None:
+    kafka = Kafka(settings={"num.partitions": "none"})
+    for _ in range(2):
+        with pytest.raises(BrokerDied, match=r"num\.partitions"):
+            kafka.start()
+    kafka.settings.clear()
+    with kafka:
+        assert kafka.topic()
 
 
 def test_names_of_topics_and_groups_are_used_once(

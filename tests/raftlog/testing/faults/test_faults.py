@@ -183,6 +183,15 @@ def test_a_broker_that_is_down_cannot_be_paused(own: Kafka) -> None:
         assert [fault.kind for fault in own.faults.made] == ["kill"]
 
 
+def test_a_paused_broker_is_not_paused_twice_and_its_power_is_not_cut(own: Kafka) -> None:
+    broker = own.faults.broker(1)
+    with broker.pause():
+        for end in (broker.pause, broker.power_cut, broker.disk.tear):
+            with pytest.raises(RuntimeError, match="broker 1 stands still"):
+                end()
+    assert own.topic()
+
+
 def test_a_paused_broker_is_felt_and_goes_on(own: Kafka) -> None:
     topic = own.topic()
     with own.faults.broker(1).pause():
