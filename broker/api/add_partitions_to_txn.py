@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
         else:
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
 
-    gather(transactions, partial(_begin, context, is_from_broker), done)
+    gather(context, transactions, partial(_begin, context, is_from_broker), done)
 
 
 def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:

@@ -6,9 +6,12 @@ called off, not that it is complete: ListPartitionReassignments shows what is un
 
 from __future__ import annotations
 
+from functools import partial
+
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -32,15 +35,19 @@ async def handle(
         for topic in request.topics
         for partition in topic.partitions
     )
-    command = AlterReassignments(reassignments, request.allow_replication_factor_change)
-    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
-    topics: dict[str, list[ReassignablePartitionResponse]] = {}
-    for topic, index, error, message in answer.results:
-        response = ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)
-        topics.setdefault(topic, []).append(response)
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=answer.error,
-        error_message=answer.message,
-        responses=[ReassignableTopicResponse(name=name, partitions=found) for name, found in topics.items()],
+    command = partial(AlterReassignments, allow_replication_factor_change=request.allow_replication_factor_change)
+    seconds = metadata_timeout_seconds(request.timeout_ms)
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change
     )
+    topics: dict[str, list[ReassignablePartitionResponse]] = {}
+    async for answer in context.services.controller.execute_in_parts(reassignments, command, seconds):
+        if answer.error is not ErrorCode.NONE:
+            # What has begun already is no reason not to ask for all of it again.
+            response.error_code, response.error_message = answer.error, answer.message
+            return response
+        for topic, index, error, message in answer.results:
+            altered = ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)
+            topics.setdefault(topic, []).append(altered)
+    response.responses = [ReassignableTopicResponse(name=name, partitions=found) for name, found in topics.items()]
+    return response

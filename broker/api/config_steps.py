@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.runtime.controller import COMMAND_SECONDS_MAX
 from raftlog.metadata.commands import AlterConfigs, AlterResource
 from raftlog.metadata.config_control import NAMED_TWICE
 from raftlog.metadata.decision import repeated
 from raftlog.wire.errors import ErrorCode
-
-RESOURCES_TOGETHER = 100
-"""Resources of one command: some milliseconds, more if each has a name that is looked for among the known ones."""
 
 Altered: TypeAlias = tuple[int, str, ErrorCode, str | None]
 """Type, name, and what became of it."""
@@ -25,21 +23,17 @@ async def alter_in_steps(
     context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[Altered]:
     """What became of each, in their order; those that were changed are logged."""
-    services = context.services
     twice = repeated(resource[:2] for resource in resources)
     once = [resource for resource in resources if resource[:2] not in twice]
-    deadline = services.loop.time() + COMMAND_SECONDS_MAX
+    command = partial(AlterConfigs, validate_only=validate_only)
     altered: dict[tuple[int, str], Altered] = {}
-    for start in range(0, len(once), RESOURCES_TOGETHER):
-        await asyncio.sleep(0)
-        command = AlterConfigs(tuple(once[start : start + RESOURCES_TOGETHER]), validate_only=validate_only)
-        answer = await services.controller.execute(command, max(0.0, deadline - services.loop.time()))
-        log_config_changes(context, command, answer)
+    async for answer in context.services.controller.execute_in_parts(once, command, COMMAND_SECONDS_MAX):
+        asked = once[len(altered) : len(altered) + len(answer.results)]
+        log_config_changes(context, command(tuple(asked)), answer)
         altered.update(((result[0], result[1]), result) for result in answer.results)
-    return [
-        refused_twice(each) if each[:2] in twice else altered[each[:2]]
-        for each in resources
-    ]
+    return await Pace().each(
+        resources, lambda each: refused_twice(each) if each[:2] in twice else altered[each[:2]]
+    )
 
 
 def refused_twice(resource: AlterResource) -> Altered:

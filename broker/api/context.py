@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
-from raftlog.wire.codec import decode, encode
+from raftlog.wire.codec import decode, encode, encode_in_steps
+from raftlog.wire.error_codes import error_codes
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import BrokerId
 from raftlog.wire.schema import Message
@@ -88,6 +91,9 @@ class RawRequest:
         self.offset = 0
 
 
+T = TypeVar("T")
+Later: TypeAlias = Callable[[Callable[[], None]], object]
+
 Response: TypeAlias = Message | bytes
 """A response, or its body when it is encoded already."""
 
@@ -102,13 +108,16 @@ class RequestContext:
 
     __slots__ = (
         "_is_answered",
+        "_on_rest",
         "_place",
+        "_under_way",
         "advertised",
         "api",
         "api_version",
         "client_id",
         "connection",
         "correlation_id",
+        "is_large",
         "listener_name",
         "services",
     )
@@ -133,9 +142,14 @@ class RequestContext:
         self.listener_name = listener_name
         self.advertised = advertised
         self.connection = connection
+        # Its response is probably large, too, and is encoded in turns.
+        self.is_large = False
         self._is_answered = False
         # Where the response will go, once the handler has returned without one.
         self._place: PendingReply | None = None
+        # Work that goes on in later turns; for a large request, what is called when there is no more.
+        self._under_way = 0
+        self._on_rest: Callable[[], None] | None = None
 
     @property
     def client_host(self) -> str:
@@ -148,25 +162,38 @@ class RequestContext:
             raise InvariantViolation(f"{self.api.name}: a request was answered twice")
         self._is_answered = True
         if self._place is None:
-            self.connection.reply(self._framed(response))
+            self.connection.reply(self._framed(self._encoded(response)))
             return
         try:
-            self._place.complete(self._framed(response))
+            if self.is_large and not isinstance(response, bytes):
+                self.in_turns(self._encoded_in_turns(response), self._complete)
+            else:
+                self._complete(self._encoded(response))
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             # Whoever calls has nothing to do with this client.
             self.connection.fail(error)
 
-    def _framed(self, response: Response) -> list[Piece]:
-        version = self.api_version
+    def _complete(self, body: bytes) -> None:
+        assert self._place is not None
+        self._place.complete(self._framed(body))
+
+    def _encoded(self, response: Response) -> bytes:
         if isinstance(response, bytes):
-            body = response
-        else:
-            body = encode(response, version)
-            self.services.counts.count_errors(self.api.key, response)
+            return response
+        body = encode(response, self.api_version)
+        self.services.counts.count_errors(self.api.key, response)
+        return body
+
+    async def _encoded_in_turns(self, response: Message) -> bytes:
+        body = await encode_in_steps(response, self.api_version)
+        await Pace().each(error_codes(response), partial(self.services.counts.count_error, self.api.key))
+        return body
+
+    def _framed(self, body: bytes) -> list[Piece]:
         # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
         api = self.api
-        flexible = api.flexible_from is not None and version >= api.flexible_from and api is not _API_VERSIONS
-        return frame(self.correlation_id, body, flexible=flexible)
+        is_flexible = api.flexible_from is not None and self.api_version >= api.flexible_from
+        return frame(self.correlation_id, body, flexible=is_flexible and api is not _API_VERSIONS)
 
     def respond_with(self, work: Coroutine[Any, Any, Response]) -> None:
         """Answer with the result of a coroutine. What it raises is treated as if the handler had raised it."""
@@ -178,11 +205,51 @@ class RequestContext:
         try:
             self.respond(await work)
         except Exception as error:  # noqa: BLE001 - sorted out in one place
-            self.connection.fail(error)
+            self._failed(error)
+
+    def in_turns(self, work: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+        """Call `done` with the result of a coroutine that gives way to others, or waits, as pace.py has it. It begins
+        now, and ends now if it does neither. What either raises ends the connection; if the client is gone, it goes on.
+        """
+        self._under_way += 1
+        self._go_on(work, done, self._later())
+
+    def _go_on(self, work: Coroutine[Any, Any, T], done: Callable[[T], None], later: Later) -> None:
+        try:
+            try:
+                awaited = work.send(None)
+            except StopIteration as ended:
+                done(ended.value)
+            else:
+                go_on = partial(self._go_on, work, done, later)
+                if awaited is None:
+                    later(go_on)
+                else:
+                    awaited.add_done_callback(lambda _: later(go_on))
+                return
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            self._failed(error)
+        self._under_way -= 1
+        if not self._under_way and self._on_rest is not None:
+            on_rest, self._on_rest = self._on_rest, None
+            on_rest()
+
+    def _later(self) -> Later:
+        return self.connection.later
+
+    def _failed(self, error: Exception) -> None:
+        self.connection.fail(error)
+
+    def call_at_rest(self, on_rest: Callable[[], None]) -> None:
+        """Call it once no work is under way in turns: now, or when what is has ended."""
+        if self._under_way:
+            self._on_rest = on_rest
+        else:
+            on_rest()
 
     def handler_returned(self) -> None:
         """Keep a place for the response, if there is none yet: what the connection asks next is answered after it."""
-        if not self._is_answered:
+        if not self._is_answered and not self.connection.closed:
             self._place = self.connection.reserve_place()
 
     def log_change(self, what: str, changed: Sequence[str]) -> None:
@@ -226,11 +293,12 @@ class OwnRequest(RequestContext):
         self._is_answered = True
         self._take(decode(self.api.response, self.api_version, response) if isinstance(response, bytes) else response)
 
-    async def _run(self, work: Coroutine[Any, Any, Response]) -> None:
-        try:
-            self.respond(await work)
-        except Exception as error:  # noqa: BLE001 - no peer is to blame: a bug
-            self.services.loop.call_exception_handler({"message": self.api.name, "exception": error})
+    def _later(self) -> Later:
+        return self.services.loop.call_soon
+
+    def _failed(self, error: Exception) -> None:
+        # No peer is to blame: a bug.
+        self.services.loop.call_exception_handler({"message": self.api.name, "exception": error})
 
     def handler_returned(self) -> None:
         """Nothing else is asked over the same connection."""
@@ -255,5 +323,14 @@ def responds_later(work: Callable[[RequestContext, Q], Coroutine[Any, Any, Respo
 
     def handle(context: RequestContext, request: Q) -> None:
         context.respond_with(work(context, request))
+
+    return handle
+
+
+def responds_in_turns(work: Callable[[RequestContext, Q], Coroutine[Any, Any, Response]]) -> Handler[Q]:
+    """Makes a handler of a coroutine function that returns the response, and goes at a Pace: with few entries, now."""
+
+    def handle(context: RequestContext, request: Q) -> None:
+        context.in_turns(work(context, request), context.respond)
 
     return handle

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
+from raftlog.metadata.decision import repeated
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.create_partitions import (
@@ -14,21 +20,48 @@ from raftlog.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+Result: TypeAlias = tuple[str, ErrorCode, str | None]
+"""A topic, and what became of it."""
+
 
 @responds_later
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Each topic succeeds or fails on its own."""
-    command = CreatePartitions(tuple(map(_more, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
-    counts = {topic.name: topic.count for topic in request.topics}
-    grown = [f"{name} partitions={counts[name]}" for name, error, _ in answer.results if error is ErrorCode.NONE]
-    context.log_change("partitions added", [] if request.validate_only else grown)
+    controller, validate_only = context.services.controller, request.validate_only
+    results = _refused(request.topics, controller.image)
+    wanted = [topic for topic in request.topics if topic.name not in results]
+
+    def command(topics: tuple[CreatePartitionsTopic, ...]) -> CreatePartitions:
+        return CreatePartitions(tuple(map(_more, topics)), validate_only=validate_only)
+
+    async for answer in controller.execute_in_parts(wanted, command, metadata_timeout_seconds(request.timeout_ms)):
+        results.update((result[0], result) for result in answer.results)
+    grown = [f"{t.name} partitions={t.count}" for t in wanted if results[t.name][1] is ErrorCode.NONE]
+    context.log_change("partitions added", [] if validate_only else grown)
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)
-            for name, error, message in answer.results
+            for name, error, message in [results[name] for name in dict.fromkeys(t.name for t in request.topics)]
         ]
     )
+
+
+def _refused(topics: Sequence[CreatePartitionsTopic], image: MetadataImage) -> dict[str, Result]:
+    """What has to be refused for the request as a whole; the controller sees parts of it."""
+    twice = repeated(topic.name for topic in topics)
+    refused: dict[str, Result] = {
+        name: (name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
+    }
+    added = 0
+    for topic in topics:
+        existing = image.topics.get(topic.name)
+        if existing is None or topic.name in twice:
+            continue
+        added += max(0, topic.count - len(existing.partitions))
+        if added > MAX_PARTITIONS_PER_REQUEST:
+            message = "Excessively large number of partitions per request."
+            refused[topic.name] = topic.name, ErrorCode.POLICY_VIOLATION, message
+    return refused
 
 
 def _more(topic: CreatePartitionsTopic) -> MorePartitions:

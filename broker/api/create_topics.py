@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from raftlog.broker.api.context import RequestContext, Response, responds_later
 from raftlog.broker.api.pieces import Pieces
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
-from raftlog.broker.runtime.controller import TOPICS_TOGETHER
+from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.metadata.commands import USE_DEFAULT, CreateTopics, NewTopic, TopicResult
 from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
 from raftlog.wire.errors import ErrorCode
@@ -35,16 +35,16 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Respo
     """Each topic succeeds or fails on its own."""
     services = context.services
     wanted, refused = _checked(request.topics, services.config["num.partitions"])
-    deadline = services.loop.time() + metadata_timeout_seconds(request.timeout_ms)
     pieces = Pieces(context)
     pieces.add(CreateTopicsResponse(topics=refused), len(refused))
     describe = _Describer(context)
     made: list[str] = []
-    for start in range(0, len(wanted), TOPICS_TOGETHER):
-        await asyncio.sleep(0)
-        topics = tuple(map(_new_topic, wanted[start : start + TOPICS_TOGETHER]))
-        command = CreateTopics(topics, validate_only=request.validate_only)
-        answer = await services.controller.execute(command, max(0.0, deadline - services.loop.time()))
+    seconds = metadata_timeout_seconds(request.timeout_ms)
+
+    def command(topics: tuple[CreatableTopic, ...]) -> CreateTopics:
+        return CreateTopics(tuple(map(_new_topic, topics)), validate_only=request.validate_only)
+
+    async for answer in services.controller.execute_in_parts(wanted, command, seconds):
         made += [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
         await asyncio.sleep(0)
         described = [describe.result(result) for result in answer.results]
@@ -70,7 +70,7 @@ def _checked(
             continue
         count = topic.num_partitions if topic.num_partitions != USE_DEFAULT else partitions_default
         partitions += len(topic.assignments) or max(0, count)
-        if partitions > MAX_PARTITIONS_PER_REQUEST and len(wanted) >= TOPICS_TOGETHER:
+        if partitions > MAX_PARTITIONS_PER_REQUEST and len(wanted) >= CHANGES_TOGETHER:
             message = "Excessively large number of partitions per request."
             refused[topic.name] = _refused(topic.name, ErrorCode.POLICY_VIOLATION, message)
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.gather import gather
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.core.group.admin import delete_group
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -26,13 +27,15 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> None:
         results = list(zip(group_ids, errors, strict=True))
         gone = [repr(group_id[:NAME_LENGTH_IN_LOGS_MAX]) for group_id, error in results if error is ErrorCode.NONE]
         context.log_change("groups deleted", gone)
-        context.respond(
-            DeleteGroupsResponse(
-                results=[DeletableGroupResult(group_id=group_id, error_code=error) for group_id, error in results]
-            )
-        )
+        context.in_turns(_response(results), context.respond)
 
-    gather(group_ids, partial(_delete, context), done)
+    gather(context, group_ids, partial(_delete, context), done)
+
+
+async def _response(results: Sequence[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=await Pace().each(results, lambda each: DeletableGroupResult(group_id=each[0], error_code=each[1]))
+    )
 
 
 def _delete(context: RequestContext, group_id: str, answer: Callable[[ErrorCode], None]) -> None:

@@ -6,10 +6,11 @@ watermark.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.gather import gather
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition import Partition
@@ -51,17 +52,23 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
     parts = [(topic, wanted) for (topic, _), wanted in last.items()]
 
     def done(results: list[DeleteRecordsPartitionResult]) -> None:
-        topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
-        for (topic, _), result in zip(parts, results, strict=True):
-            topics.setdefault(topic, []).append(result)
-        context.respond(
-            DeleteRecordsResponse(
-                topics=[DeleteRecordsTopicResult(name=name, partitions=found) for name, found in topics.items()]
-            )
-        )
+        context.in_turns(_response(parts, results), context.respond)
 
-    gather(parts, begin, done)
-    context.log_change("records deleted", deleted)
+    gather(context, parts, begin, done, lambda: context.log_change("records deleted", deleted))
+
+
+async def _response(
+    parts: Sequence[tuple[str, DeleteRecordsPartition]], results: Sequence[DeleteRecordsPartitionResult]
+) -> DeleteRecordsResponse:
+    topics: dict[str, DeleteRecordsTopicResult] = {}
+    pace = Pace()
+    for (name, _), result in zip(parts, results, strict=True):
+        await pace.spend(1)
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = DeleteRecordsTopicResult(name=name)
+        topic.partitions.append(result)
+    return DeleteRecordsResponse(topics=list(topics.values()))
 
 
 def _result(wanted: DeleteRecordsPartition, error: ErrorCode, low_watermark: int) -> DeleteRecordsPartitionResult:

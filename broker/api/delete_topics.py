@@ -45,10 +45,13 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         else:
             accepted.append(state.name if state.name is not None else state.topic_id)
     seconds = metadata_timeout_seconds(request.timeout_ms)
-    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)), seconds)
-    context.log_change("topics deleted", [r.name or "" for r in answer.results if r.error is ErrorCode.NONE])
-    results = [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
-    return DeleteTopicsResponse(responses=[*refused.values(), *results])
+    results = list(refused.values())
+    deleted: list[str] = []
+    async for answer in context.services.controller.execute_in_parts(accepted, DeleteTopics, seconds):
+        deleted += [r.name or "" for r in answer.results if r.error is ErrorCode.NONE]
+        results += [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
+    context.log_change("topics deleted", deleted)
+    return DeleteTopicsResponse(responses=results)
 
 
 def _problem(state: DeleteTopicState, names: Counter[str | None], ids: Counter[bytes]) -> str | None:

@@ -5,7 +5,10 @@ The idempotent and transactional producers that a partition remembers.
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext, responds
+from functools import partial
+
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
@@ -18,15 +21,16 @@ from raftlog.wire.messages.describe_producers import (
 )
 
 
-@responds
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+@responds_in_turns
+async def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The active producers of each partition asked for."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    pace = Pace()
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name=name, partitions=[_answer(context, name, index) for index in indexes])
+            TopicResponse(name=name, partitions=await pace.each(indexes, partial(_answer, context, name)))
             for name, indexes in wanted.items()
         ]
     )

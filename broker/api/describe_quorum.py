@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.pace import Pace
 from raftlog.raft.seam import ProposalFailed, QuorumMember, QuorumStatus
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_quorum import (
@@ -31,8 +32,9 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
     """The one partition of the metadata. As in Kafka all is unknown to who asks for anything else, too: the answer
     stays in proportion to the question.
     """
-    if [(each.topic_name, _indexes(each)) for each in request.topics] != [(METADATA_TOPIC, [0])]:
-        return DescribeQuorumResponse(topics=list(map(_unknown, request.topics)))
+    wanted = request.topics
+    if len(wanted) != 1 or (wanted[0].topic_name, _indexes(wanted[0])) != (METADATA_TOPIC, [0]):
+        return DescribeQuorumResponse(topics=await Pace().each(wanted, _unknown))
     status = await _status(context)
     partition = _described(status, context.services.clock.now_ms())
     topic = DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])

@@ -6,7 +6,11 @@ creates a topic.
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext, responds
+from bisect import bisect_left
+from functools import partial
+
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS
 from raftlog.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.topic_names import topic_name_error
@@ -20,22 +24,21 @@ from raftlog.wire.messages.describe_topic_partitions import (
 )
 
 
-@responds
-def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+@responds_in_turns
+async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """One page, and where the next one begins."""
     image = context.services.controller.image
     page_size_max = context.services.config["max.request.partition.size.limit"]
     left = max(1, min(page_size_max, request.response_partition_limit))
     names = sorted({topic.name for topic in request.topics} or image.topics)
-    cursor = request.cursor
+    cursor, pace = request.cursor, Pace()
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         # As in Kafka a page begins in one of the topics that were asked for.
-        errors = [_error_topic(name, ErrorCode.INVALID_REQUEST) for name in names]
+        errors = await pace.each(names, partial(_error_topic, error=ErrorCode.INVALID_REQUEST))
         return DescribeTopicPartitionsResponse(topics=errors)
     response = DescribeTopicPartitionsResponse()
-    for name in names:
-        if cursor is not None and name < cursor.topic_name:
-            continue
+    for name in names[bisect_left(names, cursor.topic_name) :] if cursor is not None else names:
+        await pace.spend(1)
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)

@@ -30,7 +30,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Non
         context.respond(DescribeTransactionsResponse(transaction_states=described))
 
     # One asked for a thousand times is described once.
-    gather(list(dict.fromkeys(request.transactional_ids)), partial(_describe, context), done)
+    gather(context, list(dict.fromkeys(request.transactional_ids)), partial(_describe, context), done)
 
 
 def _describe(context: RequestContext, transactional_id: str, answer: Callable[[TransactionState], None]) -> None:

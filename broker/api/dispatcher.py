@@ -11,20 +11,23 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from raftlog.broker.api.context import Handler, OwnRequest, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS, module_name
+from raftlog.broker.api.large_requests import LargeRequests
 from raftlog.broker.api.request_metrics import RequestTimes, next_timed
 from raftlog.broker.core.connection.reply import frame
-from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
+from raftlog.broker.core.connection.server_side import NotYet
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, LARGE_REQUEST_BYTES, REQUEST_ENTRIES_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
-from raftlog.wire.codec import decode
+from raftlog.wire.codec import decode, decode_in_steps
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.headers import parse_request_header
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Coroutine
     from types import ModuleType
 
     from raftlog.broker.core.connection.connection import Connection
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 _HEADER = Struct(">hhih")
 _NEVER = 1 << 15  # above every version
+_OF_CLIENTS: dict[str, Any] = {"exact": False, "elements_max": REQUEST_ENTRIES_MAX}
 
 
 class Route:
@@ -81,8 +85,9 @@ class Dispatcher:
         self._advertised = advertised
         self._routes = {int(key): Route(APIS[key], module) for key, module in HANDLERS.items()}
         # Requests of APIs whose handlers are being imported.
-        self._waiting: dict[Route, list[tuple[Connection, bytearray]]] = {}
+        self._waiting: dict[Route, list[Connection]] = {}
         self._times: RequestTimes | None = None
+        self._large_requests = LargeRequests(services.loop.call_soon)
         services.counts.requests = self._requests
         services.counts.begin_timing = self._begin_timing
 
@@ -97,8 +102,7 @@ class Dispatcher:
             return
         if route.serve is None and route.handle is None:
             if not route.is_imported and len(request) <= DECODED_REQUEST_BYTES_MAX:
-                self._import_for(route, connection, request)
-                return
+                self._import_for(route, connection)
             route.load()
         route.requests = count = route.requests + 1
         if count == route.timed_at:
@@ -115,17 +119,17 @@ class Dispatcher:
             raw.offset = self._after_tags(request, raw.offset)
         route.serve(self._services, raw)
 
-    def _import_for(self, route: Route, connection: Connection, request: memoryview) -> None:
-        """Import the handler in a thread, and then serve the request: that of groups took a tenth of a second, in which
+    def _import_for(self, route: Route, connection: Connection) -> NoReturn:
+        """Import the handler in a thread, and serve the request then: that of groups took a tenth of a second, in which
         nobody was served. What the connection asks next waits.
         """
-        connection.hold()
         waiting = self._waiting.get(route)
         if waiting is None:
             waiting = self._waiting[route] = []
             importing = self._services.loop.run_in_executor(None, importlib.import_module, route.module)
             importing.add_done_callback(partial(self._imported, route))
-        waiting.append((connection, bytearray(request)))
+        waiting.append(connection)
+        raise NotYet
 
     def _imported(self, route: Route, importing: Future[ModuleType]) -> None:
         waiting = self._waiting.pop(route)
@@ -134,16 +138,11 @@ class Dispatcher:
         failure = importing.exception()
         if failure is None:
             route.load()
-        for connection, request in waiting:
-            if connection.closed:
-                continue
-            connection.release()
-            try:
-                if failure is not None:
-                    raise failure
-                self.dispatch(connection, memoryview(request))
-            except Exception as error:  # noqa: BLE001 - sorted out in one place
-                connection.fail(error)
+        for connection in waiting:
+            if failure is None:
+                connection.resume()
+            elif isinstance(failure, Exception):
+                connection.fail(failure)
 
     def _time(self, route: Route, connection: Connection, request: memoryview) -> None:
         """Dispatch it once more, with a watch in the hand."""
@@ -200,10 +199,11 @@ class Dispatcher:
                 f"{route.api.name}: a request of {len(request)} bytes; only Produce may be larger than "
                 f"{DECODED_REQUEST_BYTES_MAX}"
             )
-        # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
-        data = bytes(request)
-        header = parse_request_header(data)
-        message = decode(route.api.request, header.api_version, data, header.body_offset, exact=False)
+        header = parse_request_header(request)
+        is_large = len(request) > LARGE_REQUEST_BYTES
+        if is_large and not self._large_requests.begin(connection):
+            route.requests -= 1
+            raise NotYet
         context = RequestContext(
             services=self._services,
             api=route.api,
@@ -214,6 +214,29 @@ class Dispatcher:
             advertised=self._advertised.get(connection.listener_name) or connection.local_address,
             connection=connection,
         )
-        assert route.handle is not None
-        route.handle(context, message)
+        handle = route.handle
+        assert handle is not None
+        # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
+        body = route.api.request, header.api_version, bytes(request), header.body_offset
+        if is_large:
+            self._handle_in_turns(context, handle, decode_in_steps(*body, **_OF_CLIENTS))
+        else:
+            handle(context, decode(*body, **_OF_CLIENTS))
+            context.handler_returned()
+
+    def _handle_in_turns(
+        self, context: RequestContext, handle: Handler[Any], decoding: Coroutine[Any, Any, Message]
+    ) -> None:
+        """What the connection asks next is looked at when the request is decoded and handed over."""
+        connection = context.connection
+        context.is_large = True
+        connection.hold()
         context.handler_returned()
+
+        def decoded(message: Message) -> None:
+            connection.release()
+            if not connection.closed:
+                handle(context, message)
+
+        context.in_turns(decoding, decoded)
+        context.call_at_rest(partial(self._large_requests.end, connection))

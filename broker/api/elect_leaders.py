@@ -6,6 +6,10 @@ broker that is asked becomes the leader of the quorum: that is how `raftlog quor
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
+from typing import Any
+
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import ElectionType, ElectLeaders, LeadersElected
@@ -20,7 +24,6 @@ from raftlog.wire.messages.elect_leaders import (
 
 METADATA_TOPIC = "__cluster_metadata"
 _TYPES_FROM = 1
-_ALL = None
 
 
 @responds_later
@@ -29,14 +32,26 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
         return _failed(context, ErrorCode.INVALID_REQUEST)
     wanted = request.topic_partitions
-    if wanted is not None and [(each.topic, list(each.partitions)) for each in wanted] == [(METADATA_TOPIC, [0])]:
+    if wanted is not None and len(wanted) == 1 and (wanted[0].topic, wanted[0].partitions) == (METADATA_TOPIC, [0]):
         return await _take_over_quorum(context)
-    partitions = _ALL if wanted is None else tuple((each.topic, index) for each in wanted for index in each.partitions)
-    command = ElectLeaders(ElectionType(request.election_type), partitions)
-    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
-    if answer.error is not ErrorCode.NONE:
-        return _failed(context, answer.error)
-    return _described(answer)
+    kind, seconds = ElectionType(request.election_type), metadata_timeout_seconds(request.timeout_ms)
+    controller = context.services.controller
+    if wanted is None:
+        answers = _once(controller.execute(ElectLeaders(kind, None), seconds))
+    else:
+        partitions = [(each.topic, index) for each in wanted for index in each.partitions]
+        answers = controller.execute_in_parts(partitions, partial(ElectLeaders, kind), seconds)
+    topics: dict[str, ReplicaElectionResult] = {}
+    async for answer in answers:
+        if answer.error is not ErrorCode.NONE:
+            # What has been elected already is no reason not to ask for all of it again.
+            return _failed(context, answer.error)
+        _add(answer, topics)
+    return ElectLeadersResponse(replica_election_results=list(topics.values()))
+
+
+async def _once(work: Coroutine[Any, Any, LeadersElected]) -> AsyncIterator[LeadersElected]:
+    yield await work
 
 
 def _failed(context: RequestContext, error: ErrorCode) -> ElectLeadersResponse:
@@ -46,16 +61,14 @@ def _failed(context: RequestContext, error: ErrorCode) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=error)
 
 
-def _described(answer: LeadersElected) -> ElectLeadersResponse:
-    topics: dict[str, list[PartitionResult]] = {}
+def _add(answer: LeadersElected, topics: dict[str, ReplicaElectionResult]) -> None:
     for topic, index, error, message in answer.results:
-        result = PartitionResult(partition_id=index, error_code=error, error_message=message)
-        topics.setdefault(topic, []).append(result)
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()
-        ]
-    )
+        described = topics.get(topic)
+        if described is None:
+            described = topics[topic] = ReplicaElectionResult(topic=topic)
+        described.partition_result.append(
+            PartitionResult(partition_id=index, error_code=error, error_message=message)
+        )
 
 
 async def _take_over_quorum(context: RequestContext) -> ElectLeadersResponse:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.metadata import client_brokers
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from raftlog.metadata.image import TopicImage
 from raftlog.wire.errors import ErrorCode
@@ -41,9 +42,9 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> None:
     """The leader of each key's partition, at the address that this client is to use."""
     name = _TOPICS.get(request.key_type)
     if name is None:
-        context.respond(_answer(context, request, _refused(request.key_type)))
+        context.in_turns(_answer(context, request, _refused(request.key_type)), context.respond)
     elif (topic := context.services.controller.image.topics.get(name)) is not None:
-        context.respond(_answer(context, request, topic))
+        context.in_turns(_answer(context, request, topic), context.respond)
     else:
         context.respond_with(_create_and_answer(context, request, name))
 
@@ -61,11 +62,11 @@ async def _create_and_answer(
     result = await controller.ensure_internal_topic(name)
     topic = controller.image.topics.get(name)
     if topic is None:
-        return _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message or ""))
-    return _answer(context, request, topic)
+        return await _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message or ""))
+    return await _answer(context, request, topic)
 
 
-def _answer(
+async def _answer(
     context: RequestContext, request: FindCoordinatorRequest, where: _Place | TopicImage
 ) -> FindCoordinatorResponse:
     if context.api_version < _SEVERAL_KEYS_FROM:
@@ -78,8 +79,9 @@ def _answer(
             host=place.host,
             port=place.port,
         )
-    coordinators = []
+    coordinators, pace = [], Pace()
     for key in request.coordinator_keys:
+        await pace.spend(1)
         place = where if isinstance(where, _Place) else _locate(context, where, key)
         coordinators.append(
             Coordinator(

@@ -59,7 +59,7 @@ def describe_groups(
         by_id = dict(zip(once, described, strict=True))
         done([by_id[group_id] for group_id in _named(group_ids)])
 
-    gather(once, begin, all_done)
+    gather(context, once, begin, all_done)
 
 
 def _named(group_ids: Sequence[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.config_steps import Altered, alter_in_steps, refused_twice
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.logger_configs import alter_loggers
+from raftlog.broker.api.pace import Pace
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigsAltered
 from raftlog.metadata.decision import repeated
 from raftlog.metadata.records import ResourceType
@@ -25,19 +26,19 @@ from raftlog.wire.messages.incremental_alter_configs import (
 @responds_later
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Each resource changes as a whole or not at all. Log levels are changed here, all else by the controller."""
-    resources = [_resource(resource) for resource in request.resources]
+    pace = Pace()
+    resources = await pace.each(request.resources, _resource)
     validate_only = request.validate_only
     kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
     twice = repeated(each[:2] for each in resources)
     results = iter(await alter_in_steps(context, kept, validate_only=validate_only))
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            _response(*_alter_loggers(context, each, twice, validate_only=validate_only))
-            if each.resource_type == ResourceType.BROKER_LOGGER
-            else _response(*next(results))
-            for each in resources
-        ]
-    )
+
+    def altered(resource: AlterResource) -> AlterConfigsResourceResponse:
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            return _response(*_alter_loggers(context, resource, twice, validate_only=validate_only))
+        return _response(*next(results))
+
+    return IncrementalAlterConfigsResponse(responses=await pace.each(resources, altered))
 
 
 def _response(resource_type: int, name: str, error: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:

@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> None:
             )
         )
 
-    gather(context.services.groups.partitions_in_use(), partial(_list, context, request), done)
+    gather(context, context.services.groups.partitions_in_use(), partial(_list, context, request), done)
 
 
 def _list(context: RequestContext, request: ListGroupsRequest, index: int, answer: Callable[[_Part], None]) -> None:

@@ -7,11 +7,10 @@ of which there is none here: the local log is the whole log, and nothing is tier
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from typing import NamedTuple
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import ENTRIES_PER_TURN, Pace, wait_for
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.store.timestamp_search import NeedsUnpacking, UnpackedBatches
@@ -44,57 +43,39 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
 
 
-class _Search(NamedTuple):
-    """A partition that is asked for, its answer's place in a list, and what was found out for that."""
-
-    topic: str
-    wanted: ListOffsetsPartition
-    answers: list[ListOffsetsPartitionResponse]
-    place: int
-    known: UnpackedBatches
-
-    def needs(self, context: RequestContext, request: ListOffsetsRequest) -> NeedsUnpacking | None:
-        """What has to be done first; None when the answer is there."""
-        try:
-            self.answers[self.place] = _answer(context, request, self.topic, self.wanted, self.known)
-        except NeedsUnpacking as needs:
-            return needs
-        return None
-
-
-def handle(context: RequestContext, request: ListOffsetsRequest) -> None:
+@responds_in_turns
+async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """One offset for each partition asked for."""
-    asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
-    topics = []
-    searches: list[_Search] = []
-    by_time = 0
+    pace = Pace()
+    asked: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
-        answers = [_failed(wanted, ErrorCode.INVALID_REQUEST) for wanted in topic.partitions]
-        for place, wanted in enumerate(topic.partitions):
-            search = _Search(topic.name, wanted, answers, place, {})
+        await pace.spend(len(topic.partitions))
+        asked.update([(topic.name, wanted.partition_index) for wanted in topic.partitions])
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            searched = wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
+            await pace.spend(ENTRIES_PER_TURN // SEARCHES_PER_TURN if searched else 1)
             if asked[topic.name, wanted.partition_index] > 1:
-                continue
-            by_time += wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
-            if by_time > SEARCHES_PER_TURN or search.needs(context, request) is not None:
-                searches.append(search)
+                answers.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(await _find_out(context, request, topic.name, wanted))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    response = ListOffsetsResponse(topics=topics)
-    if searches:
-        context.respond_with(_search(context, request, searches, response))
-    else:
-        context.respond(response)
+    return ListOffsetsResponse(topics=topics)
 
 
-async def _search(
-    context: RequestContext, request: ListOffsetsRequest, searches: list[_Search], response: ListOffsetsResponse
-) -> ListOffsetsResponse:
-    """Put in the answers, some in each turn, and unpack what has to be for them."""
-    for number, search in enumerate(searches):
-        if number % SEARCHES_PER_TURN == 0:
-            await asyncio.sleep(0)
-        while (needs := search.needs(context, request)) is not None:
-            search.known[needs.key] = await context.services.batch_checks.run(needs.work)
-    return response
+async def _find_out(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    """The answer, once all is unpacked that has to be for it."""
+    known: UnpackedBatches = {}
+    while True:
+        try:
+            return _answer(context, request, topic, wanted, known)
+        except NeedsUnpacking as needs:
+            key, work = needs.key, needs.work
+        known[key] = await wait_for(context.services.batch_checks.run(work))
 
 
 def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlog.broker.api.context import RequestContext, responds
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import Pace
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -14,8 +15,10 @@ from raftlog.wire.messages.list_partition_reassignments import (
 )
 
 
-@responds
-def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+@responds_in_turns
+async def handle(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
     """Those asked for, or all; partitions that do not move, or do not exist, are left out."""
     image = context.services.controller.image
     wanted: dict[str, Sequence[int]]
@@ -23,8 +26,9 @@ def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) 
         wanted = {name: range(len(topic.partitions)) for name, topic in image.topics.items()}
     else:
         wanted = {topic.name: topic.partition_indexes for topic in request.topics}
-    topics = []
+    topics, pace = [], Pace()
     for name, indexes in wanted.items():
+        await pace.spend(1 + len(indexes))
         ongoing = [_described(partition) for index in indexes if (partition := _moving(image, name, index)) is not None]
         if ongoing:
             topics.append(OngoingTopicReassignment(name=name, partitions=ongoing))

@@ -51,7 +51,7 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> None:
         else:
             context.respond_with(_listed(context, request, [known for _, part in parts for known in part]))
 
-    gather(context.services.transactions.partitions_in_use(), partial(_list, context), done)
+    gather(context, context.services.transactions.partitions_in_use(), partial(_list, context), done)
 
 
 def _list(context: RequestContext, index: int, answer: Callable[[_Part], None]) -> None:

@@ -7,9 +7,10 @@ address as the one that the client connected to, unless one is configured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.topics_encoding import (
     NO_OPERATIONS,
     TOPIC_OPERATIONS,
@@ -34,6 +35,7 @@ CLUSTER_OPERATIONS = 0x1FA0
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE (KIP-430)."""
 
 _BY_ID_FROM = 12
+_TOPICS_TOGETHER = 100
 
 
 def handle(context: RequestContext, request: MetadataRequest) -> None:
@@ -43,11 +45,11 @@ def handle(context: RequestContext, request: MetadataRequest) -> None:
         context.respond(_all(context, request))
         return
     if any(_is_invalid(topic, version) for topic in wanted):
-        context.respond(_reply(context, request, _encode_invalid(wanted, version)))
+        context.in_turns(_invalid(context, request, wanted), context.respond)
         return
     ids = tuple(dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID))
     if ids:
-        context.respond(_by_id(context, request, ids))
+        context.in_turns(_by_id(context, request, ids), context.respond)
         return
     image = context.services.controller.image
     names = tuple(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
@@ -55,7 +57,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> None:
     if missing and request.allow_auto_topic_creation and context.services.config["auto.create.topics.enable"]:
         context.respond_with(_created(context, request, names, missing))
     else:
-        context.respond(_by_name(context, request, names, {}))
+        context.in_turns(_by_name(context, request, names, {}), context.respond)
 
 
 def _all(context: RequestContext, request: MetadataRequest) -> bytes:
@@ -74,21 +76,26 @@ def _is_invalid(topic: MetadataRequestTopic, version: int) -> bool:
     return topic.name is None and topic.topic_id == ZERO_UUID
 
 
-def _encode_invalid(wanted: Sequence[MetadataRequestTopic], version: int) -> bytes:
-    error = ErrorCode.INVALID_REQUEST
-    topics = [encode_topic_error(topic.name, topic.topic_id, error, version) for topic in wanted]
-    return b"".join((encode_length(len(topics), version), *topics))
+async def _invalid(context: RequestContext, request: MetadataRequest, wanted: Sequence[MetadataRequestTopic]) -> bytes:
+    error, version = ErrorCode.INVALID_REQUEST, context.api_version
+    topics = await Pace().each(
+        wanted, lambda topic: encode_topic_error(topic.name, topic.topic_id, error, version)
+    )
+    return _reply(context, request, b"".join((encode_length(len(topics), version), *topics)))
 
 
 def _operations(request: MetadataRequest) -> int:
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
 
 
-def _by_id(context: RequestContext, request: MetadataRequest, ids: Sequence[bytes]) -> bytes:
-    image = context.services.controller.image
+async def _by_id(context: RequestContext, request: MetadataRequest, ids: Sequence[bytes]) -> bytes:
+    image, version = context.services.controller.image, context.api_version
     found = [topic for topic_id in ids if (topic := image.topics_by_id.get(topic_id)) is not None]
-    unknown = [topic_id for topic_id in ids if topic_id not in image.topics_by_id]
-    return _reply(context, request, _encode(context, request, found, [], unknown))
+    unknown = await Pace().each(
+        [topic_id for topic_id in ids if topic_id not in image.topics_by_id],
+        lambda topic_id: encode_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, version),
+    )
+    return await _described(context, request, image, found, unknown)
 
 
 async def _created(
@@ -97,16 +104,19 @@ async def _created(
     results = await context.services.controller.create_automatically(missing)
     made = [f"{r.name} partitions={r.num_partitions}" for r in results if r.error is ErrorCode.NONE]
     context.log_change("topics created on first use", made)
-    return _by_name(context, request, names, {result.name: result.error for result in results})
+    return await _by_name(context, request, names, {result.name: result.error for result in results})
 
 
-def _by_name(
+async def _by_name(
     context: RequestContext, request: MetadataRequest, names: Sequence[str], errors: Mapping[str, ErrorCode]
 ) -> bytes:
-    image = context.services.controller.image
+    image, version = context.services.controller.image, context.api_version
     existing = [topic for name in names if (topic := image.topics.get(name)) is not None]
-    refused = [(name, errors.get(name) or _missing(name)) for name in names if name not in image.topics]
-    return _reply(context, request, _encode(context, request, existing, refused, []))
+    refused = await Pace().each(
+        [name for name in names if name not in image.topics],
+        lambda name: encode_topic_error(name, ZERO_UUID, errors.get(name) or _missing(name), version),
+    )
+    return await _described(context, request, image, existing, refused)
 
 
 def _missing(name: str) -> ErrorCode:
@@ -115,19 +125,25 @@ def _missing(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _encode(
+async def _described(
     context: RequestContext,
     request: MetadataRequest,
+    image: MetadataImage,
     topics: Sequence[TopicImage],
-    refused: Iterable[tuple[str, ErrorCode]],
-    unknown_ids: Iterable[bytes],
+    errors: Sequence[bytes],
 ) -> bytes:
-    version = context.api_version
-    errors = [encode_topic_error(name, ZERO_UUID, error, version) for name, error in refused]
-    errors += [encode_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, version) for topic_id in unknown_ids]
-    image, suspects = context.services.controller.image, context.services.suspects.current()
-    described = encode_topics(image, topics, version, _operations(request), suspects=suspects)
-    return b"".join((encode_length(len(topics) + len(errors), version), described, *errors))
+    """The reply about these topics as they are in the image, with what is encoded already about others."""
+    version, operations = context.api_version, _operations(request)
+    suspects = context.services.suspects.current()
+    pace = Pace()
+    described = []
+    for start in range(0, len(topics), _TOPICS_TOGETHER):
+        together = topics[start : start + _TOPICS_TOGETHER]
+        await pace.spend(sum([len(topic.partitions) for topic in together]))
+        described.append(encode_topics(image, together, version, operations, suspects=suspects))
+    return _reply(
+        context, request, b"".join((encode_length(len(topics) + len(errors), version), *described, *errors))
+    )
 
 
 # -- around the topics ------------------------------------------------------------------------------

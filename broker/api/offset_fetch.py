@@ -53,7 +53,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
         else:
             context.respond(response)
 
-    gather(groups, partial(_fetch, context, require_stable=request.require_stable), done)
+    gather(context, groups, partial(_fetch, context, require_stable=request.require_stable), done)
 
 
 def _add_lag(context: RequestContext, group_id: str, response: OffsetFetchResponse) -> None:

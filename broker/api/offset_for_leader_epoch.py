@@ -6,7 +6,10 @@ Where a leader epoch ended in our log (KIP-101, KIP-279); consumers use it to no
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext, responds
+from functools import partial
+
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_for_leader_epoch import (
@@ -18,13 +21,14 @@ from raftlog.wire.messages.offset_for_leader_epoch import (
 )
 
 
-@responds
-def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+@responds_in_turns
+async def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """The end of the largest epoch that is not larger than the one asked for, for each partition."""
+    pace = Pace()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(context, topic.topic, wanted) for wanted in topic.partitions]
+                topic=topic.topic, partitions=await pace.each(topic.partitions, partial(_answer, context, topic.topic))
             )
             for topic in request.topics
         ]

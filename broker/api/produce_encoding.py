@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.server.limits import PRODUCE_ENTRIES_MAX
+from raftlog.broker.server.limits import REQUEST_ENTRIES_MAX
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.ids import BrokerId, LeaderEpoch
@@ -137,8 +137,8 @@ def _skip_tags(request: memoryview, position: int) -> int:
 
 def _admitted(entries: int) -> int:
     """The number of topics and partitions so far, if a request may have so many."""
-    if entries > PRODUCE_ENTRIES_MAX:
-        raise RemoteProtocolError(f"Produce: {entries} topics and partitions, above {PRODUCE_ENTRIES_MAX}")
+    if entries > REQUEST_ENTRIES_MAX:
+        raise RemoteProtocolError(f"Produce: {entries} topics and partitions, above {REQUEST_ENTRIES_MAX}")
     return entries
 
 

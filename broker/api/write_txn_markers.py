@@ -44,7 +44,7 @@ Part: TypeAlias = tuple[TransactionEnd, str, int]
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
     """The answer comes when all markers are committed, or have failed to be."""
     parts = [part for marker in request.markers for part in _parts(marker)]
-    gather(parts, partial(_end, context), lambda errors: context.respond(_response(parts, errors)))
+    gather(context, parts, partial(_end, context), lambda errors: context.respond(_response(parts, errors)))
 
 
 def _parts(marker: WritableTxnMarker) -> list[Part]:

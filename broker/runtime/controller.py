@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.controller")
 
+Q = TypeVar("Q")
 R = TypeVar("R")
 
 FEATURES = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
@@ -50,8 +53,8 @@ COMMAND_SECONDS_MAX = 15.0
 
 RETRY_SECONDS = 0.02
 
-TOPICS_TOGETHER = 100
-"""Topics of one command: some milliseconds."""
+CHANGES_TOGETHER = 100
+"""Topics or partitions of one command: some milliseconds."""
 
 
 class InternalTopic(NamedTuple):
@@ -87,6 +90,7 @@ class Controller:
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
         self._producer_ids = asyncio.Lock()
+        self._large_changes = asyncio.Lock()
         # Looks at a command before this node, leading, decides it: what the leader hears of brokers comes in here.
         self.before_deciding: Callable[[Command[Any]], Command[Any]] | None = None
         self._forwarding: Forwarding | None = None
@@ -183,6 +187,25 @@ class Controller:
             await asyncio.sleep(RETRY_SECONDS)
         return self._refused(command, failure)
 
+    async def execute_in_parts(
+        self, changes: Sequence[Q], command: Callable[[tuple[Q, ...]], Command[R]], timeout_seconds: float
+    ) -> AsyncIterator[R]:
+        """Carry out changes that succeed or fail each on its own, CHANGES_TOGETHER in a command: the commands' answers,
+        in order. Others have their turn between, also those who ask for as much.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        alone: AbstractAsyncContextManager[Any] = self._large_changes
+        if len(changes) <= CHANGES_TOGETHER:
+            alone = nullcontext()
+        for start in range(0, len(changes), CHANGES_TOGETHER):
+            async with alone:
+                if start:
+                    await asyncio.sleep(0)
+                together = command(tuple(changes[start : start + CHANGES_TOGETHER]))
+                answer = await self.execute(together, max(0.0, deadline - loop.time()))
+            yield answer
+
     async def execute_as_leader(self, command: Command[R]) -> R:
         """Carry out what this node has found out as the leader, or nothing: its successor judges for itself."""
         try:
@@ -273,16 +296,15 @@ class Controller:
             else:
                 results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         made = 0
-        for start in range(0, len(ordinary), TOPICS_TOGETHER):
-            topics = tuple(ordinary[start : start + TOPICS_TOGETHER])
+        found: list[TopicResult] = []
+        command = partial(CreateTopics, internal=True)
+        async for answer in self.execute_in_parts(ordinary, command, COMMAND_SECONDS_MAX):
+            found += answer.results
+            made += sum(result.num_partitions for result in answer.results if result.error is ErrorCode.NONE)
             if made >= MAX_PARTITIONS_PER_REQUEST:
-                results.extend(TopicResult(topic.name, ErrorCode.POLICY_VIOLATION) for topic in topics)
-                continue
-            await asyncio.sleep(0)
-            found = (await self.execute(CreateTopics(topics, internal=True))).results
-            made += sum(result.num_partitions for result in found if result.error is ErrorCode.NONE)
-            results.extend(found)
-        return tuple(results)
+                break
+        refused = [TopicResult(topic.name, ErrorCode.POLICY_VIOLATION) for topic in ordinary[len(found) :]]
+        return *results, *found, *refused
 
     async def ensure_internal_topic(self, name: str) -> TopicResult:
         """Create one of the broker's own topics, with its own settings, unless it is there.

@@ -20,13 +20,15 @@ log = logging.getLogger("raftlog.server")
 KIB = 1024
 MIB = 1024 * KIB
 
-# A request of any API but Produce. Decoded, its smallest elements take some fifty times their bytes on the wire,
-# so this is what bounds the memory and the time that one request of lies can cost.
+# A request of any API but Produce.
 DECODED_REQUEST_BYTES_MAX = 8 * MIB
 
-# Topics and partitions, together, of one Produce request. It may be large for its records, not for its list: two
-# hundred bytes are kept for each entry while it is served.
-PRODUCE_ENTRIES_MAX = 100_000
+# A request of any API but Produce and Fetch that is larger is worked on in many turns, one of each address at a time.
+LARGE_REQUEST_BYTES = 16 * KIB
+
+# Elements of all arrays of one request, together: topics, partitions, replicas. Two hundred bytes are kept for each
+# while it is served. Twenty thousand partitions, each in a topic of its own, are less than half.
+REQUEST_ENTRIES_MAX = 100_000
 
 # Templates of produce requests over all connections: one for each topic, version and acks that is written with. Each
 # takes at most a kilobyte.

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.connection.connection import Connection, Dispatch
+from raftlog.broker.core.connection.connection import Connection
+from raftlog.broker.core.connection.server_side import Dispatch
 from raftlog.broker.descriptors import shares
 from raftlog.broker.server.limits import ServerLimits, connections_by_address
 from raftlog.broker.server.server import Server

@@ -9,8 +9,9 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-from raftlog.broker.core.connection.connection import Connection, Dispatch, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.core.connection.server_side import Dispatch, ServerSide
 from raftlog.broker.server.limited_warnings import LimitedWarnings
 from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
 from raftlog.broker.server.readiness import Readiness

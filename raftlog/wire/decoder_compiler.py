@@ -1,10 +1,11 @@
 """Writes the decoder of one message at one version, from its definition, as a straight-line Python function.
 
-The function is `decode(data, pos, exact=True) -> message`. What makes it fast: everything that depends on the version
-is decided here and not there; neighbouring fields of a fixed width, with the length of what follows them, are
-read by one `unpack_from` and unpacked straight into attributes, an array of numbers by another; objects are
-made without a constructor. What makes it safe: no length and no count is believed before it is compared with
-the bytes that are left, an array's count times the least size of its elements included.
+The function is `decode(data, pos, exact, left) -> message`; `left` is how many elements all arrays may have together.
+What makes it fast: everything that depends on the version is decided here and not there; neighbouring fields of a
+fixed width, with the length of what follows them, are read by one `unpack_from` and unpacked straight into attributes,
+an array of numbers by another; objects are made without a constructor. What makes it safe: no length and no count is
+believed before it is compared with the bytes that are left, an array's count times the least size of its elements
+included.
 
 While the source is written, the position in the data is `pos + self.shift`.
 """
@@ -32,6 +33,7 @@ _NAMES: dict[str, Any] = {
     "read_varint": read_unsigned_varint,
     "skip_tagged_fields": primitives.skip_tagged_fields,
     "too_many": primitives.too_many,
+    "too_many_together": primitives.too_many_together,
 }
 
 
@@ -44,8 +46,9 @@ class _Read(NamedTuple):
     path: str
 
 
-def compile_decoder(cls: type[Message], version: int) -> Callable[[Any, int], Any]:
-    return _DecoderCompiler(cls, version).compile()
+def compile_decoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """`in_steps`: a generator function that does the same, and gives way now and then."""
+    return _DecoderCompiler(cls, version, in_steps=in_steps).compile()
 
 
 def decoder_source(cls: type[Message], version: int) -> str:
@@ -91,16 +94,17 @@ def has_bytes(struct: type[Struct], version: int) -> bool:
 
 
 class _DecoderCompiler:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, in_steps: bool = False) -> None:
         self.cls = cls
+        self.in_steps = in_steps
         self.version = version
         self.flexible = cls.is_flexible(version)
         self.keeps_data = has_bytes(cls, version)
-        self.source = Source("decode(data, pos, exact=True)", _NAMES)
+        self.source = Source("decode(data, pos, exact, left)", _NAMES)
         self.run: list[_Read] = []
         self.shift = 0
 
-    def compile(self) -> Callable[[Any, int], Any]:
+    def compile(self) -> Callable[..., Any]:
         line = self.source.line
         if self.keeps_data:
             line("view = memoryview(data)")
@@ -108,6 +112,8 @@ class _DecoderCompiler:
             # Bytes are quicker to index and to slice than a memoryview, and nothing will refer to the data.
             line("if type(data) is not bytes: data = bytes(data)")
         line("end = len(data)")
+        if self.in_steps:
+            self.source.begin_steps()
         message = self.struct(self.cls)
         self.advance()
         # The path is that of no field.
@@ -283,6 +289,8 @@ class _DecoderCompiler:
                 self.value(element, item, nullable=False)
             self.advance()
             self.source.line(f"{items}.append({item})")
+            if self.in_steps:
+                self.source.step()
 
     def numbers(self, kind: Kind, count: str, target: str) -> None:
         """An array of fixed-width values: one `unpack_from`, which itself checks the size of small ones."""
@@ -291,6 +299,7 @@ class _DecoderCompiler:
         self.source.names[table] = primitives.small_array_readers(kind.format, bias)
         with self.source.block(f"if {bias} <= {count} < {primitives.SMALL_ARRAY}:"):
             self.source.line(f"{target} = [*{table}[{count}](data, pos)]")
+            self.count_elements(count)
         with self.source.block("else:"):
             self.check_count(count, kind.size)
             number = f"{count} - 1" if self.flexible else count
@@ -305,6 +314,11 @@ class _DecoderCompiler:
         else:
             condition, number = f"{count} < 0 or {count} * {least} > end - pos", count
         self.source.line(f"if {condition}: raise too_many({number}, pos, end)")
+        self.count_elements(count)
+
+    def count_elements(self, count: str) -> None:
+        self.source.line(f"left -= {count} - 1" if self.flexible else f"left -= {count}")
+        self.source.line("if left < 0: raise too_many_together()")
 
     def least_element_size(self, field: Field) -> int:
         if field.element is Kind.STRUCT:

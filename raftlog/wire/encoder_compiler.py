@@ -40,8 +40,9 @@ class _Write(NamedTuple):
     array_count: str = ""
 
 
-def compile_encoder(cls: type[Message], version: int) -> Callable[[Any, list[Any], bytearray], bytearray]:
-    return _EncoderCompiler(cls, version).compile()
+def compile_encoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """`in_steps`: a generator function that does the same, and gives way now and then."""
+    return _EncoderCompiler(cls, version, in_steps=in_steps).compile()
 
 
 def encoder_source(cls: type[Message], version: int) -> str:
@@ -66,15 +67,18 @@ def differs_from_default(field: Field, expression: str) -> str:
 
 
 class _EncoderCompiler:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, in_steps: bool = False) -> None:
         self.cls = cls
+        self.in_steps = in_steps
         self.version = version
         self.flexible = cls.is_flexible(version)
         self.source = Source("encode(message, parts, output)", _NAMES)
         self.run: list[_Write] = []
         self.in_tagged_field = False
 
-    def compile(self) -> Callable[[Any, list[Any], bytearray], bytearray]:
+    def compile(self) -> Callable[..., Any]:
+        if self.in_steps:
+            self.source.begin_steps()
         self.struct(self.cls, "message")
         self.flush()
         self.source.line("return output", "")
@@ -270,6 +274,8 @@ class _EncoderCompiler:
             else:
                 self.value(element, item, nullable=False)
             self.flush()
+            if self.in_steps:
+                self.source.step()
 
     # Tagged fields.
 

@@ -53,6 +53,10 @@ def too_many(count: int, position: int, end: int) -> Malformed:
     return Malformed(f"an array of {count} elements, but {max(end - position, 0)} bytes are left")
 
 
+def too_many_together() -> Malformed:
+    return Malformed("more elements, together with those before, than one message may have")
+
+
 def null_or_negative(length: int) -> Malformed:
     return Malformed("null, which is not allowed here" if length == -1 else f"a length of {length}")
 

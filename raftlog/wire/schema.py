@@ -311,6 +311,8 @@ class Message(Struct):
     # Compiled on first use, by version; raftlog.wire.codec fills them.
     __encoders__: ClassVar[dict[int, Callable[[Any, list[Any], bytearray], bytearray]]]
     __decoders__: ClassVar[dict[int, Callable[..., Any]]]
+    __step_encoders__: ClassVar[dict[int, Callable[..., Any]]]
+    __step_decoders__: ClassVar[dict[int, Callable[..., Any]]]
 
     def __init_subclass__(
         cls,
@@ -326,6 +328,8 @@ class Message(Struct):
         cls.open_ended = open_ended
         cls.__encoders__ = {}
         cls.__decoders__ = {}
+        cls.__step_encoders__ = {}
+        cls.__step_decoders__ = {}
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:

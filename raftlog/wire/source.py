@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any
 
 _PATHS = "__raftlog_paths__"
+ELEMENTS_PER_STEP = 500
+"""How many elements of arrays a function that works in steps reads or writes in one."""
 
 
 class Source:
@@ -65,6 +67,18 @@ class Source:
         name = f"{method}_{format.replace('?', 'Z')}"
         self.names.setdefault(name, getattr(Packing(">" + format), method))
         return name
+
+    def begin_steps(self) -> None:
+        """The function is a generator, and gives way with a bare `yield` at one `step` in so many."""
+        self.line(f"steps = {ELEMENTS_PER_STEP}")
+        self.line("if False: yield")
+
+    def step(self) -> None:
+        """An element is done."""
+        self.line("steps -= 1")
+        with self.block("if not steps:"):
+            self.line(f"steps = {ELEMENTS_PER_STEP}")
+            self.line("yield")
 
     def build(self, name: str, title: str) -> Callable[..., Any]:
         """The function. `title` takes the place of a file name in tracebacks."""

@@ -23,36 +23,15 @@ from raftlog.broker.core.connection.limits import (
     REQUEST_ARRIVAL_SECONDS_MAX,
     UNSENT_BYTES_PER_CONNECTION_MAX,
 )
-from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import Buffer, PendingReply, Piece, RepeatMatcher
 from raftlog.broker.core.connection.send_queue import MEMORY, SendQueue
+from raftlog.broker.core.connection.server_side import NotYet, ServerSide
 from raftlog.broker.core.connection.transport import CLOSED, Fault, Transport
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 
 _SIZE = Struct(">i")
 
 Address: TypeAlias = tuple[str, int]
-
-
-class ServerSide:
-    """What all connections of a server share. `now` tells seconds, forward only; `is_turn_over`, whether this turn has
-    taken so long that others should have theirs."""
-
-    __slots__ = ("dispatch", "is_turn_over", "memory", "now", "request_bytes_max")
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        memory: ReceiveMemory,
-        now: Callable[[], float],
-        request_bytes_max: int,
-        is_turn_over: Callable[[], bool] = bool,
-    ) -> None:
-        self.dispatch = dispatch
-        self.memory = memory
-        self.now = now
-        self.request_bytes_max = request_bytes_max
-        self.is_turn_over = is_turn_over
 
 
 class Connection:
@@ -176,6 +155,8 @@ class Connection:
 
     def lose_memory(self) -> None:
         """The large frame arrives too slowly for the memory that it takes, and others wait for that."""
+        if self._arriving_filled == self._arriving_size:
+            return  # it waits for its turn
         reason = (
             f"a large request came too slowly, {self.arrived_bytes} bytes so far, while others waited for memory"
             " (queued.max.request.bytes)"
@@ -184,15 +165,18 @@ class Connection:
 
     def _serve_arrived(self, buffer: mmap) -> None:
         """The large frame is whole."""
-        self._arriving = None
-        self.arriving_since = 0.0
         self._corked = True
         try:
             with memoryview(buffer) as view, view[_SIZE.size : self._arriving_size] as frame:
                 self._side.dispatch(self, frame)
+        except NotYet:
+            self._pause()
+            return
         finally:
             self._corked = False
-            self._side.memory.give_back(self)
+        self._arriving = None
+        self.arriving_since = 0.0
+        self._side.memory.give_back(self)
         self._queue.flush()
         self._consider_pausing()
 
@@ -217,6 +201,8 @@ class Connection:
                 if self.closed:
                     return
                 position = stop
+        except NotYet:
+            self._pause()
         finally:
             self._corked = False
         if position == end:
@@ -280,6 +266,11 @@ class Connection:
         if self._paused:
             self._transport.call_soon(self.resume)
 
+    @property
+    def later(self) -> Callable[[Callable[[], None]], None]:
+        """Calls what it is given in a later turn of this client, even if the connection has ended by then."""
+        return self._transport.call_soon
+
     def resume(self) -> None:
         """Read again if nothing is in the way, beginning with what was kept.
 
@@ -298,7 +289,10 @@ class Connection:
         if self.arriving_since:
             # While it was not read, the rest could not arrive.
             self.arriving_since = self._side.now()
-        if self._stash:
+        arriving = self._arriving
+        if arriving is not None and self._arriving_filled == self._arriving_size:
+            self._serve_arrived(arriving)
+        elif self._stash:
             stash, self._stash = self._stash, b""
             self._side.memory.shared[: len(stash)] = stash
             self._consume(len(stash))
@@ -489,7 +483,3 @@ class Connection:
         for what, is_so in wrong.items():
             if is_so:
                 raise InvariantViolation(f"connection={self!r}: {what}")
-
-
-Dispatch: TypeAlias = Callable[[Connection, memoryview], None]
-"""Serves one frame, or raises RemoteProtocolError. The frame is valid only during the call."""

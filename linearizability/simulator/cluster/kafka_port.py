@@ -12,8 +12,9 @@ from errno import EAGAIN
 from struct import Struct
 from typing import Any
 
-from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
+from raftlog.broker.core.connection.server_side import ServerSide
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.linearizability.simulator.machine.loop import SimulatedLoop
 from raftlog.linearizability.simulator.machine.world import Machine

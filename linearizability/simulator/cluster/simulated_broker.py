@@ -13,8 +13,8 @@ from typing import Any
 from raftlog.broker.api.handlers import import_all
 from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.connection.connection import Dispatch, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.core.connection.server_side import Dispatch, ServerSide
 from raftlog.broker.platform import Platform
 from raftlog.broker.server.listeners import ConnectionCounts
 from raftlog.broker.store.log_manager import LogManager

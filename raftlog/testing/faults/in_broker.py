@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.connection.connection import Dispatch
+from raftlog.broker.core.connection.server_side import Dispatch
 from raftlog.broker.main import Surroundings
 from raftlog.broker.platform import Platform, this_platform
 from raftlog.broker.server.listeners import KafkaListeners

@@ -6,7 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from raftlog.broker.core.connection.connection import Connection, Dispatch
+from raftlog.broker.core.connection.connection import Connection
+from raftlog.broker.core.connection.server_side import Dispatch
 from raftlog.testing.faults.matching import names_in
 from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode

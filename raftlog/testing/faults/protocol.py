@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from raftlog.broker.core.connection.connection import Connection, Dispatch, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange, PendingReply, frame
+from raftlog.broker.core.connection.server_side import Dispatch, ServerSide
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.testing.faults.answers import KEPT, put_in, refusal
 from raftlog.testing.faults.directory import FaultDirectory

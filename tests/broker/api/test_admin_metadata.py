@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS, encode_topics
-from raftlog.broker.runtime.controller import TOPICS_TOGETHER
+from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
@@ -211,7 +211,7 @@ def test_topics_encoded_by_hand_equal_the_compiled_codec() -> None:
 async def test_many_topics_are_created_on_first_use_in_steps_and_within_a_requests_limit(tmp_path: Path) -> None:
     async with AdminWorld(tmp_path, num_partitions="90") as world:
         before = world.image.version
-        names = [f"t{number}" for number in range(2 * TOPICS_TOGETHER + 7)]
+        names = [f"t{number}" for number in range(2 * CHANGES_TOGETHER + 7)]
         response = await world.call(METADATA, ask(*names), 9)
         errors = {topic.name: topic.error_code for topic in response.topics}
         made = dict.fromkeys(names[: len(world.image.topics)], ErrorCode.NONE)

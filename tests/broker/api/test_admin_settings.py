@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raftlog.broker.api import context, pieces
-from raftlog.broker.api.config_steps import RESOURCES_TOGETHER
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
+from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.metadata.commands import ConfigOperation
 from raftlog.metadata.configs import MIN_ISR, SUPPORTED_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSource, ConfigType
 from raftlog.metadata.records import ResourceType
@@ -300,7 +300,7 @@ async def test_many_resources_are_altered_in_steps_and_answered_together(tmp_pat
     messages = incremental_alter_configs if incremental else alter_configs
     key = ApiKey.INCREMENTAL_ALTER_CONFIGS if incremental else ApiKey.ALTER_CONFIGS
     request = getattr(messages, "IncrementalAlterConfigsRequest" if incremental else "AlterConfigsRequest")()
-    groups = [f"g{number}" for number in range(2 * RESOURCES_TOGETHER + 7)]
+    groups = [f"g{number}" for number in range(2 * CHANGES_TOGETHER + 7)]
     for group in ("twice", *groups, "twice", ""):
         setting = messages.AlterableConfig(name="consumer.session.timeout.ms", value="50000")
         kind = ResourceType.GROUP

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.runtime.controller import TOPICS_TOGETHER
+from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.configs import TOPIC_CONFIGS, ConfigSource
 from raftlog.wire.apis import ApiKey
@@ -48,7 +48,7 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **configs: str) -> Cr
 @pytest.mark.parametrize("version", [4, 5, 7])
 async def test_many_topics_are_created_in_steps_and_answered_together(tmp_path: Path, version: int) -> None:
     async with AdminWorld(tmp_path) as world:
-        names = [f"t{number}" for number in range(2 * TOPICS_TOGETHER + 7)]
+        names = [f"t{number}" for number in range(2 * CHANGES_TOGETHER + 7)]
         wanted = [topic(name) for name in names]
         before = world.image.version
         response = await world.call(

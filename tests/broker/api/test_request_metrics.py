@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raftlog.broker.api.request_metrics import SAMPLED, TIMED_EACH, RequestCounts, RequestTimes
-from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
+from raftlog.broker.core.connection.server_side import ServerSide
 from raftlog.broker.core.connection.transport import CLOSED
 from raftlog.histogram import Histogram
 from raftlog.wire.apis import ApiKey

@@ -16,9 +16,10 @@ from typing import Any, cast
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import Buffer, FileRange
+from raftlog.broker.core.connection.server_side import ServerSide
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.failure_detector import Suspects

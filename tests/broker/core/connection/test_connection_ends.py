@@ -6,10 +6,11 @@ import struct
 
 import pytest
 
-from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.limits import REQUEST_ARRIVAL_SECONDS_MAX, UNSENT_BYTES_PER_CONNECTION_MAX
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
+from raftlog.broker.core.connection.server_side import ServerSide
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 from tests.broker.core.connection.fake_transport import FakeTransport, Range

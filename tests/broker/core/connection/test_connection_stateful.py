@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.limits import (
     INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
     OWN_BUFFER_FROM_BYTES,
@@ -16,6 +16,7 @@ from raftlog.broker.core.connection.limits import (
 )
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
+from raftlog.broker.core.connection.server_side import ServerSide
 from tests.broker.core.connection.fake_transport import FakeTransport, Range
 from tests.effort import examples
 

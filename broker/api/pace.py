@@ -1,0 +1,63 @@
+"""A request with many entries, worked on some at a time: others have their turn between.
+
+    @responds_in_turns
+    async def handle(context, request):
+        pace = Pace()
+        return Response(results=await pace.each(request.entries, work))
+
+Whoever has few entries is answered at once. What is known may change between two turns: each entry is looked up when
+its turn comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from types import coroutine
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+ENTRIES_PER_TURN = 200
+"""So many take a millisecond or two."""
+
+R = TypeVar("R")
+P = TypeVar("P")
+
+
+class Pace:
+    """Counts what one request has had of a turn."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = ENTRIES_PER_TURN
+
+    @coroutine
+    def each(self, parts: Iterable[P], work: Callable[[P], R]) -> Generator[None, None, list[R]]:
+        """What `work` makes of each part."""
+        results: list[R] = []
+        for part in parts:
+            if self._left <= 0:
+                self._left = ENTRIES_PER_TURN
+                yield
+            self._left -= 1
+            results.append(work(part))
+        # An array without elements is an entry itself.
+        self._left -= 1
+        return results
+
+    @coroutine
+    def spend(self, entries: int) -> Generator[None, None, None]:
+        """What comes next takes as long as so many entries."""
+        if self._left <= 0:
+            self._left = ENTRIES_PER_TURN
+            yield
+        self._left -= entries
+
+
+@coroutine
+def wait_for(future: Future[R]) -> Generator[Future[R], None, R]:
+    """Go on, in a turn of the client, when it is done."""
+    yield future
+    return future.result()

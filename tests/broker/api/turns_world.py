@@ -1,0 +1,34 @@
+"""A request without a broker: its turns come when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from raftlog.broker.api.context import OwnRequest
+from raftlog.wire.apis import APIS, ApiKey
+from raftlog.wire.schema import Message
+
+
+class TurnsWorld:
+    """`context` is that of a request of the broker to itself; `responses` what it was answered, `failures` what was
+    raised."""
+
+    def __init__(self) -> None:
+        self.responses: list[Message] = []
+        self.failures: list[Exception] = []
+        self._soon: list[Callable[[], None]] = []
+        loop = SimpleNamespace(
+            call_soon=self._soon.append,
+            call_exception_handler=lambda what: self.failures.append(what["exception"]),
+        )
+        services = cast(Any, SimpleNamespace(loop=loop))
+        self.context = OwnRequest(services, APIS[ApiKey.LIST_OFFSETS], 1, self.responses.append)
+
+    def turn(self) -> None:
+        """The next one."""
+        soon = self._soon[:]
+        self._soon.clear()
+        for callback in soon:
+            callback()
