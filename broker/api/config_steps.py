@@ -23,15 +23,17 @@ async def alter_in_steps(
     context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[Altered]:
     """What became of each, in their order; those that were changed are logged."""
-    twice = repeated(resource[:2] for resource in resources)
-    once = [resource for resource in resources if resource[:2] not in twice]
+    pace = Pace()
+    keys = await pace.each(resources, lambda resource: resource[:2])
+    twice = repeated(keys)
+    once = [resource for resource, key in zip(resources, keys, strict=True) if key not in twice]
     command = partial(AlterConfigs, validate_only=validate_only)
     altered: dict[tuple[int, str], Altered] = {}
     async for answer in context.services.controller.execute_in_parts(once, command, COMMAND_SECONDS_MAX):
         asked = once[len(altered) : len(altered) + len(answer.results)]
         log_config_changes(context, command(tuple(asked)), answer)
         altered.update(((result[0], result[1]), result) for result in answer.results)
-    return await Pace().each(
+    return await pace.each(
         resources, lambda each: refused_twice(each) if each[:2] in twice else altered[each[:2]]
     )
 

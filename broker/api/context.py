@@ -147,7 +147,7 @@ class RequestContext:
         self._is_answered = False
         # Where the response will go, once the handler has returned without one.
         self._place: PendingReply | None = None
-        # Work that goes on in later turns; for a large request, what is called when there is no more.
+        # How much work goes on in later turns; for a large request, what is called when there is no more.
         self._under_way = 0
         self._on_rest: Callable[[], None] | None = None
 
@@ -200,6 +200,8 @@ class RequestContext:
         task = self.services.loop.create_task(self._run(work))
         self.services.tasks.add(task)
         task.add_done_callback(self.services.tasks.discard)
+        self._under_way += 1
+        task.add_done_callback(self._ended)
 
     async def _run(self, work: Coroutine[Any, Any, Response]) -> None:
         try:
@@ -229,6 +231,9 @@ class RequestContext:
                 return
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             self._failed(error)
+        self._ended()
+
+    def _ended(self, _: object = None) -> None:
         self._under_way -= 1
         if not self._under_way and self._on_rest is not None:
             on_rest, self._on_rest = self._on_rest, None

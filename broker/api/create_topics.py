@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext, Response, responds_later
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.pieces import Pieces
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.broker.runtime.controller import CHANGES_TOGETHER
@@ -34,9 +35,12 @@ _CONFIGS_FROM = 5
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> Response:
     """Each topic succeeds or fails on its own."""
     services = context.services
-    wanted, refused = _checked(request.topics, services.config["num.partitions"])
+    wanted, refused = await _checked(request.topics, services.config["num.partitions"])
     pieces = Pieces(context)
-    pieces.add(CreateTopicsResponse(topics=refused), len(refused))
+    for start in range(0, len(refused), CHANGES_TOGETHER):
+        together = refused[start : start + CHANGES_TOGETHER]
+        pieces.add(CreateTopicsResponse(topics=together), len(together))
+        await asyncio.sleep(0)
     describe = _Describer(context)
     made: list[str] = []
     seconds = metadata_timeout_seconds(request.timeout_ms)
@@ -53,7 +57,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Respo
     return pieces.body()
 
 
-def _checked(
+async def _checked(
     topics: Sequence[CreatableTopic], partitions_default: int
 ) -> tuple[list[CreatableTopic], list[CreatableTopicResult]]:
     """What has to be looked at in the request as a whole: what may be tried, and what is refused."""
@@ -64,8 +68,9 @@ def _checked(
         if count > 1
     }
     wanted: list[CreatableTopic] = []
-    partitions = 0
+    partitions, pace = 0, Pace()
     for topic in topics:
+        await pace.spend(1)
         if topic.name in refused:
             continue
         count = topic.num_partitions if topic.num_partitions != USE_DEFAULT else partitions_default

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import DeleteTopics
 from raftlog.wire.errors import ErrorCode
@@ -36,7 +37,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     ids = Counter(state.topic_id for state in wanted)
     refused: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     accepted: list[str | bytes] = []
+    pace = Pace()
     for state in wanted:
+        await pace.spend(1)
         problem = _problem(state, names, ids)
         if problem is not None:
             refused[state.name, state.topic_id] = _result(

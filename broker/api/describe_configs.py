@@ -6,12 +6,12 @@ and documentation (KIP-569, v3). Settings that raftlog does not support are not 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
-from raftlog.broker.api.context import RequestContext, Response, responds_later
+from raftlog.broker.api.context import RequestContext, Response, responds_in_turns
 from raftlog.broker.api.logger_configs import describe_loggers, refuse_other_broker
+from raftlog.broker.api.pace import ENTRIES_PER_TURN, Pace
 from raftlog.broker.api.pieces import Pieces
 from raftlog.metadata.configs import DEFAULT_BROKER, ConfigEntry
 from raftlog.metadata.records import ResourceType
@@ -32,21 +32,23 @@ _RESOURCES_PER_TURN = 8
 Entries = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
-@responds_later
+@responds_in_turns
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> Response:
     """Each resource succeeds or fails on its own. What is asked twice in the same words is answered once, where Kafka
     answers both: the answer stays in proportion to the question.
     """
     distinct: dict[tuple[int, str, frozenset[str]], DescribeConfigsResource] = {}
+    pace = Pace()
     for wanted in request.resources:
+        await pace.spend(1)
         keys = frozenset(wanted.configuration_keys or ())
         distinct.setdefault((wanted.resource_type, wanted.resource_name, keys), wanted)
     left = iter(distinct.values())
     pieces = Pieces(context)
     while together := list(islice(left, _RESOURCES_PER_TURN)):
+        await pace.spend(ENTRIES_PER_TURN)
         results = [_result(context, request, wanted) for wanted in together]
         pieces.add(DescribeConfigsResponse(results=results), len(results))
-        await asyncio.sleep(0)
     return pieces.body()
 
 

@@ -30,7 +30,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     resources = await pace.each(request.resources, _resource)
     validate_only = request.validate_only
     kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
-    twice = repeated(each[:2] for each in resources)
+    twice = repeated(await pace.each(resources, lambda each: each[:2]))
     results = iter(await alter_in_steps(context, kept, validate_only=validate_only))
 
     def altered(resource: AlterResource) -> AlterConfigsResourceResponse:

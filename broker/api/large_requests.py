@@ -1,6 +1,7 @@
 """Large requests: of each address one is worked on at a time, so that many take no more memory than one.
 
-Decoded, a request takes some fifty times its bytes. Work on it is a matter of seconds, never of waiting for somebody.
+Decoded, a request takes some fifty times its bytes. Work on it is a matter of seconds: what
+waits for followers or members of a group is no work.
 """
 
 from __future__ import annotations

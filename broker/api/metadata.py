@@ -7,6 +7,7 @@ address as the one that the client connected to, unless one is configured.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from raftlog.broker.api.context import RequestContext
@@ -104,6 +105,7 @@ async def _created(
     results = await context.services.controller.create_automatically(missing)
     made = [f"{r.name} partitions={r.num_partitions}" for r in results if r.error is ErrorCode.NONE]
     context.log_change("topics created on first use", made)
+    await asyncio.sleep(0)
     return await _by_name(context, request, names, {result.name: result.error for result in results})
 
 

@@ -58,6 +58,6 @@ class Pace:
 
 @coroutine
 def wait_for(future: Future[R]) -> Generator[Future[R], None, R]:
-    """Go on, in a turn of the client, when it is done."""
+    """Go on, in a turn of the client, when it is done. For what runs `in_turns` and is no task."""
     yield future
     return future.result()

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
@@ -286,24 +285,29 @@ class Controller:
 
     async def create_automatically(self, names: Iterable[str]) -> tuple[TopicResult, ...]:
         """Create topics that clients asked for, with the default settings; those that exist are no error."""
-        ordinary: list[NewTopic] = []
+        ordinary: list[str] = []
         results: list[TopicResult] = []
         for name in names:
             if name not in INTERNAL_TOPICS:
-                ordinary.append(NewTopic(name))
+                ordinary.append(name)
             elif name in self._internal_topics:
                 results.append(await self.ensure_internal_topic(name))
             else:
                 results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         made = 0
         found: list[TopicResult] = []
-        command = partial(CreateTopics, internal=True)
+
+        def command(together: tuple[str, ...]) -> CreateTopics:
+            return CreateTopics(tuple(map(NewTopic, together)), internal=True)
+
         async for answer in self.execute_in_parts(ordinary, command, COMMAND_SECONDS_MAX):
             found += answer.results
             made += sum(result.num_partitions for result in answer.results if result.error is ErrorCode.NONE)
             if made >= MAX_PARTITIONS_PER_REQUEST:
                 break
-        refused = [TopicResult(topic.name, ErrorCode.POLICY_VIOLATION) for topic in ordinary[len(found) :]]
+        await asyncio.sleep(0)
+        refused = [TopicResult(name, ErrorCode.POLICY_VIOLATION) for name in ordinary[len(found) :]]
+        await asyncio.sleep(0)
         return *results, *found, *refused
 
     async def ensure_internal_topic(self, name: str) -> TopicResult:
