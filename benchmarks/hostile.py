@@ -19,14 +19,15 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic, wait_for_topic
 from benchmarks.measure import progress
 from benchmarks.raw_client import frame
-from raftlog.wire.apis import ApiKey
+from raftlog.metadata.records import ResourceType
+from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.compression import Compression
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
@@ -35,6 +36,9 @@ from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from raftlog.wire.schema import Field, Kind, Struct
+
+S = TypeVar("S", bound=Struct)
 
 SECONDS_MAX = 90.0
 CALM_SECONDS = 3.0
@@ -45,6 +49,8 @@ BOMB_BYTES = 120 << 20
 PARALLEL_JOINS = 100
 """JoinGroup requests that one connection has under way."""
 FRAMES_OF_ONE_BYTE = 40
+ENTRIES = 33_000
+"""Names in one request: three elements of arrays each, in some, are as many as it may have."""
 ONLOOKERS_ADDRESS = "127.0.0.2"
 
 
@@ -68,6 +74,9 @@ class Asking:
 
     def ask(self, request: bytes) -> bytes:
         self.socket.sendall(request)
+        return self.receive()
+
+    def receive(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -258,6 +267,66 @@ def garbage(broker: Broker) -> list[socket.socket]:
     return connections
 
 
+def filled(kind: type[S], version: int, count: int, name: str = "") -> S:
+    """A struct whose first array has `count` elements, and those arrays one; all that has a name has one of its own."""
+    message = kind()
+    for field in kind.__fields__:
+        if not field.versions.hold(version) or field.tag is not None:
+            continue
+        if field.kind is Kind.ARRAY:
+            setattr(message, field.name, [_element(field, version, number) for number in range(count)])
+            count = 0
+        elif field.name in ("name", "topic", "resource_name"):
+            setattr(message, field.name, name)
+        elif field.name == "timestamp":
+            setattr(message, field.name, -1)
+    return message
+
+
+def _element(field: Field, version: int, number: int) -> Any:
+    if field.element is Kind.STRUCT:
+        assert field.struct is not None
+        return filled(field.struct, version, 1, f"unknown-{number}")
+    return f"unknown-{number}" if field.element is Kind.STRING else number
+
+
+def many_entries(key: ApiKey) -> Callable[[Broker], list[socket.socket]]:
+    """Four connections with a request each about as many unknown topics or groups as one request may name."""
+
+    def attack(broker: Broker) -> list[socket.socket]:
+        api = APIS[key]
+        version = api.max_version
+        request: Any = filled(api.request, version, ENTRIES)
+        if key is ApiKey.DESCRIBE_CONFIGS:
+            for resource in request.resources:
+                resource.resource_type = ResourceType.GROUP
+        elif key is not ApiKey.LIST_OFFSETS and hasattr(request, "timeout_ms"):
+            request.timeout_ms = 60_000
+        framed = frame(key, version, 1, request)
+        connections = [Asking(broker.bootstrap) for _ in range(4)]
+        for each in connections:
+            each.socket.sendall(framed)
+        for each in connections:
+            each.receive()
+        return [each.socket for each in connections]
+
+    return attack
+
+
+ENTRIES_OF = {
+    "offsets": ApiKey.LIST_OFFSETS,
+    "epochs": ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    "metadata": ApiKey.METADATA,
+    "producers": ApiKey.DESCRIBE_PRODUCERS,
+    "records": ApiKey.DELETE_RECORDS,
+    "elections": ApiKey.ELECT_LEADERS,
+    "moves": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    "deletions": ApiKey.DELETE_TOPICS,
+    "growth": ApiKey.CREATE_PARTITIONS,
+    "pages": ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    "settings": ApiKey.DESCRIBE_CONFIGS,
+}
+
 ATTACKS: dict[str, Callable[[Broker], list[socket.socket]]] = {
     "nobody": nobody,
     "half-requests": half_requests,
@@ -269,6 +338,7 @@ ATTACKS: dict[str, Callable[[Broker], list[socket.socket]]] = {
     "slow": slow_connections,
     "parked": parked_fetches,
     "garbage": garbage,
+    **{f"many-{name}": many_entries(key) for name, key in ENTRIES_OF.items()},
 }
 
 

@@ -240,7 +240,7 @@ class RequestContext:
             on_rest()
 
     def _later(self) -> Later:
-        return self.connection.later
+        return self.services.loop.call_soon if self.connection.closed else self.connection.later
 
     def _failed(self, error: Exception) -> None:
         self.connection.fail(error)

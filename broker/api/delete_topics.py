@@ -12,6 +12,8 @@ from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import DeleteTopics
+from raftlog.metadata.decision import repeated
+from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -48,6 +50,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         else:
             accepted.append(state.name if state.name is not None else state.topic_id)
     seconds = metadata_timeout_seconds(request.timeout_ms)
+    await _bring_together(accepted, context.services.controller.image, pace)
     results = list(refused.values())
     deleted: list[str] = []
     async for answer in context.services.controller.execute_in_parts(accepted, DeleteTopics, seconds):
@@ -55,6 +58,23 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         results += [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
     context.log_change("topics deleted", deleted)
     return DeleteTopicsResponse(responses=results)
+
+
+async def _bring_together(accepted: list[str | bytes], image: MetadataImage, pace: Pace) -> None:
+    """A topic that is named by name and by id is refused: the controller sees parts of a large request, and sees both
+    together if such pairs come first.
+    """
+    ids = await pace.each(accepted, lambda wanted: _id_of(wanted, image))
+    twice = repeated(topic_id for topic_id in ids if topic_id)
+    if twice:
+        accepted.sort(key=lambda wanted: (_id_of(wanted, image) not in twice, _id_of(wanted, image)))
+
+
+def _id_of(wanted: str | bytes, image: MetadataImage) -> bytes:
+    if isinstance(wanted, bytes):
+        return wanted
+    topic = image.topics.get(wanted)
+    return b"" if topic is None else topic.topic_id
 
 
 def _problem(state: DeleteTopicState, names: Counter[str | None], ids: Counter[bytes]) -> str | None:

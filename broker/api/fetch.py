@@ -17,7 +17,7 @@ from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.fetch.session import INITIAL_EPOCH, NO_SESSION, FetchSession
 from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
-from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX, REQUEST_ENTRIES_MAX
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
@@ -53,7 +53,9 @@ def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or delay until there is enough."""
     if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
         raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
-    request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
+    request = decode(
+        FetchRequest, raw.version, raw.frame, raw.offset, exact=False, elements_max=REQUEST_ENTRIES_MAX
+    )
     fetches = services.fetches
     session: FetchSession | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     if request.isolation_level in _ISOLATION_LEVELS:

@@ -114,10 +114,12 @@ async def _by_name(
 ) -> bytes:
     image, version = context.services.controller.image, context.api_version
     existing = [topic for name in names if (topic := image.topics.get(name)) is not None]
-    refused = await Pace().each(
-        [name for name in names if name not in image.topics],
-        lambda name: encode_topic_error(name, ZERO_UUID, errors.get(name) or _missing(name), version),
-    )
+    refused: list[bytes] = []
+    if len(existing) < len(names):
+        refused = await Pace().each(
+            [name for name in names if name not in image.topics],
+            lambda name: encode_topic_error(name, ZERO_UUID, errors.get(name) or _missing(name), version),
+        )
     return await _described(context, request, image, existing, refused)
 
 
@@ -141,7 +143,8 @@ async def _described(
     described = []
     for start in range(0, len(topics), _TOPICS_TOGETHER):
         together = topics[start : start + _TOPICS_TOGETHER]
-        await pace.spend(sum([len(topic.partitions) for topic in together]))
+        if start:
+            await pace.spend(sum([len(topic.partitions) for topic in together]))
         described.append(encode_topics(image, together, version, operations, suspects=suspects))
     return _reply(
         context, request, b"".join((encode_length(len(topics) + len(errors), version), *described, *errors))

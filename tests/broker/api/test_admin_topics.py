@@ -145,6 +145,23 @@ async def test_topics_are_deleted_by_id_and_unclear_wishes_are_refused(tmp_path:
         assert set(world.image.topics) == {"b"}
 
 
+async def test_many_topics_are_deleted_in_steps_and_unclear_wishes_are_refused_in_whichever(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        names = [f"t{number}" for number in range(2 * CHANGES_TOGETHER + 7)]
+        made = await world.create(*names, "kept")
+        before = world.image.version
+        states = [DeleteTopicState(name="kept"), *(DeleteTopicState(name=name) for name in names)]
+        states += [DeleteTopicState(topic_id=made[-1].topic_id), DeleteTopicState(name="nope")]
+        response = await world.call(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states), 6)
+        errors = {result.name: result.error_code for result in response.responses}
+        assert len(errors) == len(response.responses)
+        assert errors.pop("kept") == ErrorCode.INVALID_REQUEST
+        assert errors.pop("nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors == dict.fromkeys(names, ErrorCode.NONE)
+        assert set(world.image.topics) == {"kept"}
+        assert world.image.version - before >= 3, "one entry of the log for all of them"
+
+
 @pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
 async def test_deletion_can_be_switched_off(tmp_path: Path, version: int, error: ErrorCode) -> None:
     async with AdminWorld(tmp_path, delete_topic_enable="false") as world:
@@ -172,6 +189,22 @@ async def test_topics_grow_in_every_version(tmp_path: Path, version: int) -> Non
             ("c", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
         assert [len(world.image.topics[name].partitions) for name in "ab"] == [3, 2]
+
+
+async def test_many_topics_grow_in_steps_and_what_is_too_much_for_one_request_is_refused(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        names = [f"t{number}" for number in range(2 * CHANGES_TOGETHER + 7)]
+        await world.create(*names, "twice")
+        wanted = [CreatePartitionsTopic(name=name, count=61, assignments=None) for name in ("twice", *names, "twice")]
+        request = CreatePartitionsRequest(topics=wanted, validate_only=True)
+        response = await world.call(ApiKey.CREATE_PARTITIONS, request, 3)
+        errors = [(result.name, result.error_code) for result in response.results]
+        fit = 10_000 // 60
+        assert errors == [
+            ("twice", ErrorCode.INVALID_REQUEST),
+            *((name, ErrorCode.NONE) for name in names[:fit]),
+            *((name, ErrorCode.POLICY_VIOLATION) for name in names[fit:]),
+        ]
 
 
 async def pages(world: AdminWorld, request: DescribeTopicPartitionsRequest) -> list[DescribeTopicPartitionsResponse]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.store.log_manager import LogManager
@@ -89,6 +90,21 @@ async def test_an_election_that_is_not_needed_or_about_nothing_says_so(tmp_path:
         ]
         everything = await world.call(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None), version)
         assert everything.replica_election_results == []
+
+
+async def test_of_many_partitions_all_are_answered_under_one_topic(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.create("t")
+        count = 2 * CHANGES_TOGETHER + 7
+        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (count - 1)
+        request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[*range(count)])])
+        ((elected,),) = [(await world.call(ApiKey.ELECT_LEADERS, request, 2)).replica_election_results]
+        errors = [ErrorCode(each.error_code) for each in elected.partition_result]
+        assert errors == [ErrorCode.ELECTION_NOT_NEEDED, *unknown]
+        begun = await world.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassign("t", *[None] * count), 1)
+        ((moved,),) = [begun.responses]
+        errors = [ErrorCode(each.error_code) for each in moved.partitions]
+        assert errors == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, *unknown]
 
 
 async def test_a_kind_of_election_that_nobody_knows_is_refused(tmp_path: Path) -> None:

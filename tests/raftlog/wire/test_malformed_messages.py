@@ -13,12 +13,17 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal import decode_internal, internal_version
 from raftlog.wire.internal.consumer_protocol import ConsumerProtocolSubscription, decode_assignment, decode_subscription
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
+from raftlog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raftlog.wire.messages.fetch import FetchRequest
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.list_groups import ListGroupsRequest
-from raftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from raftlog.wire.messages.produce import ProduceRequest
 from raftlog.wire.schema import Message
 from tests.raftlog.wire.message_values import API_MESSAGES, INTERNAL, REQUESTS, name_of, samples, versions_of
@@ -156,6 +161,21 @@ def test_an_array_of_the_smallest_elements_is_believed_only_as_far_as_there_are_
 FETCH_17 = encode(FetchRequest(), 17)[:-1]
 CLUSTER_A, CLUSTER_B = b"\x00\x02\x02A", b"\x00\x02\x02B"
 REPLICA_STATE = b"\x01\x0d" + (5).to_bytes(4, "big") + (6).to_bytes(8, "big") + b"\0"
+
+
+@pytest.mark.parametrize("version", [1, 9])
+def test_so_many_elements_are_read_as_somebody_allows_wherever_they_lie(version: int) -> None:
+    numbers = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(name="t", partitions=[ReassignablePartition(replicas=[0] * count)]) for count in (1, 70)
+        ]
+    )
+    topics = MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 75)
+    for message, at in ((numbers, 0), (topics, version)):
+        data = encode(message, at)
+        assert decode(type(message), at, data, elements_max=75) == message
+        with pytest.raises(RemoteProtocolError, match="more elements"):
+            decode(type(message), at, data, elements_max=74)
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:

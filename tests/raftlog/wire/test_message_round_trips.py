@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.wire.codec import decode, encode, encode_parts
+from raftlog.wire.codec import decode, decode_in_steps, encode, encode_in_steps, encode_parts
 from raftlog.wire.errors import NotEncodable, UnsupportedVersionField
 from raftlog.wire.internal import decode_internal, encode_internal
 from raftlog.wire.messages.create_topics import CreateTopicsRequest
@@ -30,6 +30,7 @@ from raftlog.wire.messages.metadata import (
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raftlog.wire.schema import Message
+from raftlog.wire.source import ELEMENTS_PER_STEP
 from tests.raftlog.wire.message_values import API_MESSAGES, INTERNAL, name_of, samples, versions_of
 
 SAMPLES = 12
@@ -43,6 +44,36 @@ def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> Non
         assert decode(cls, version, data, len(prefix)) == message
         assert decode(cls, version, memoryview(bytearray(data)), len(prefix)) == message
     assert encode(cls(), version) == encode(decode(cls, version, encode(cls(), version)), version)
+
+
+@pytest.mark.parametrize("cls, version", versions_of(*API_MESSAGES), ids=name_of)
+def test_in_steps_it_is_the_same_message_and_the_same_bytes(cls: type[Message], version: int) -> None:
+    for message in samples(cls, version, SAMPLES // 3):
+        data = encode(message, version)
+        assert all_steps(encode_in_steps(message, version))[0] == data
+        assert all_steps(decode_in_steps(cls, version, data))[0] == message
+
+
+def test_a_step_ends_after_so_many_elements_however_deep_they_lie() -> None:
+    topics = [MetadataRequestTopic(name=f"t{number}") for number in range(4 * ELEMENTS_PER_STEP + 1)]
+    request = MetadataRequest(topics=topics)
+    data, steps = all_steps(encode_in_steps(request, 9))
+    assert steps == 4 and all_steps(decode_in_steps(MetadataRequest, 9, data)) == (request, 4)
+    partitions = [MetadataResponsePartition(partition_index=index) for index in range(2)]
+    response = MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=partitions)] * ELEMENTS_PER_STEP)
+    data, steps = all_steps(encode_in_steps(response, 9))
+    assert steps == 3 and all_steps(decode_in_steps(MetadataResponse, 9, data)) == (response, 3)
+
+
+def all_steps(work: Any) -> tuple[Any, int]:
+    """The result, and how often it gave way."""
+    count = 0
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as ended:
+            return ended.value, count
+        count += 1
 
 
 @pytest.mark.parametrize("cls, version", versions_of(*INTERNAL), ids=name_of)

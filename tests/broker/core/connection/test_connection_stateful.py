@@ -16,7 +16,7 @@ from raftlog.broker.core.connection.limits import (
 )
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
-from raftlog.broker.core.connection.server_side import ServerSide
+from raftlog.broker.core.connection.server_side import NotYet, ServerSide
 from tests.broker.core.connection.fake_transport import FakeTransport, Range
 from tests.effort import examples
 
@@ -52,8 +52,12 @@ class Client:
         self.served = 0
         self.places: list[Place] = []
         self.held: Place | None = None
+        # What comes has to wait.
+        self.is_busy = False
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        if self.is_busy:
+            raise NotYet
         assert self.held is None, "served while an earlier request holds the connection"
         kind, number, size = struct.unpack_from(">bii", frame)
         assert number == self.served, "served out of order, or twice"
@@ -78,6 +82,10 @@ class Client:
         if place is self.held:
             self.held = None
             self.connection.release()
+
+    def serve_again(self) -> None:
+        self.is_busy = False
+        self.connection.resume()
 
     def ask(self, kind: int, size: int) -> None:
         body = struct.pack(">bii", kind, self.asked, size) + bytes([self.asked % 256]) * size
@@ -142,6 +150,14 @@ class Connections(RuleBasedStateMachine):
         if places:
             self.clients[who].complete(at % len(places))
 
+    @rule(who=st.integers(0, 1))
+    def what_comes_has_to_wait(self, who: int) -> None:
+        self.clients[who].is_busy = True
+
+    @rule(who=st.integers(0, 1))
+    def what_has_waited_is_served(self, who: int) -> None:
+        self.clients[who].serve_again()
+
     @rule(who=st.integers(0, 1), window=st.integers(0, 30))
     def the_client_reads_slowly(self, who: int, window: int) -> None:
         self.clients[who].transport.window = window
@@ -172,6 +188,7 @@ class Connections(RuleBasedStateMachine):
                 break
             for who, client in enumerate(self.clients):
                 client.transport.window = 1 << 30
+                client.serve_again()
                 client.write()
                 client.arrive(8 << 20)
                 for _ in client.places[:]:
