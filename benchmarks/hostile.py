@@ -300,6 +300,8 @@ def many_entries(key: ApiKey) -> Callable[[Broker], list[socket.socket]]:
         if key is ApiKey.DESCRIBE_CONFIGS:
             for resource in request.resources:
                 resource.resource_type = ResourceType.GROUP
+        elif key is ApiKey.METADATA:
+            request.allow_auto_topic_creation = False
         elif key is not ApiKey.LIST_OFFSETS and hasattr(request, "timeout_ms"):
             request.timeout_ms = 60_000
         framed = frame(key, version, 1, request)

@@ -6,7 +6,7 @@ called off, not that it is complete: ListPartitionReassignments shows what is un
 
 from __future__ import annotations
 
-from functools import partial
+from itertools import starmap
 
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
@@ -16,6 +16,7 @@ from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -26,28 +27,31 @@ async def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition succeeds or fails on its own."""
-    reassignments = tuple(
-        Reassignment(
-            topic.name,
-            partition.partition_index,
-            None if partition.replicas is None else tuple(map(BrokerId, partition.replicas)),
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    )
-    command = partial(AlterReassignments, allow_replication_factor_change=request.allow_replication_factor_change)
+    may_change_factor = request.allow_replication_factor_change
+    response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor)
+    topics: dict[str, ReassignableTopicResponse] = {}
+
+    def command(wanted: tuple[tuple[str, ReassignablePartition], ...]) -> AlterReassignments:
+        return AlterReassignments(tuple(starmap(_reassignment, wanted)), may_change_factor)
+
+    wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     seconds = metadata_timeout_seconds(request.timeout_ms)
-    response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change
-    )
-    topics: dict[str, list[ReassignablePartitionResponse]] = {}
-    async for answer in context.services.controller.execute_in_parts(reassignments, command, seconds):
+    async for answer in context.services.controller.execute_in_parts(wanted, command, seconds):
         if answer.error is not ErrorCode.NONE:
             # What has begun already is no reason not to ask for all of it again.
             response.error_code, response.error_message = answer.error, answer.message
             return response
-        for topic, index, error, message in answer.results:
-            altered = ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)
-            topics.setdefault(topic, []).append(altered)
-    response.responses = [ReassignableTopicResponse(name=name, partitions=found) for name, found in topics.items()]
+        for name, index, error, message in answer.results:
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = ReassignableTopicResponse(name=name)
+            topic.partitions.append(
+                ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)
+            )
+    response.responses = list(topics.values())
     return response
+
+
+def _reassignment(topic: str, partition: ReassignablePartition) -> Reassignment:
+    replicas = None if partition.replicas is None else tuple(map(BrokerId, partition.replicas))
+    return Reassignment(topic, partition.partition_index, replicas)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
 from raftlog.metadata.decision import repeated
@@ -28,25 +29,29 @@ Result: TypeAlias = tuple[str, ErrorCode, str | None]
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Each topic succeeds or fails on its own."""
     controller, validate_only = context.services.controller, request.validate_only
-    results = _refused(request.topics, controller.image)
+    pace = Pace()
+    results = await _refused(request.topics, controller.image, pace)
     wanted = [topic for topic in request.topics if topic.name not in results]
+    grown: list[str] = []
 
     def command(topics: tuple[CreatePartitionsTopic, ...]) -> CreatePartitions:
         return CreatePartitions(tuple(map(_more, topics)), validate_only=validate_only)
 
     async for answer in controller.execute_in_parts(wanted, command, metadata_timeout_seconds(request.timeout_ms)):
         results.update((result[0], result) for result in answer.results)
-    grown = [f"{t.name} partitions={t.count}" for t in wanted if results[t.name][1] is ErrorCode.NONE]
+        grown += [name for name, error, _ in answer.results if error is ErrorCode.NONE]
+    counts = {topic.name: topic.count for topic in wanted}
+    grown = [f"{name} partitions={counts[name]}" for name in grown]
     context.log_change("partitions added", [] if validate_only else grown)
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)
-            for name, error, message in [results[name] for name in dict.fromkeys(t.name for t in request.topics)]
-        ]
-    )
+    names = dict.fromkeys([topic.name for topic in request.topics])
+    return CreatePartitionsResponse(results=await pace.each(names, lambda name: _described(*results[name])))
 
 
-def _refused(topics: Sequence[CreatePartitionsTopic], image: MetadataImage) -> dict[str, Result]:
+def _described(name: str, error: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)
+
+
+async def _refused(topics: Sequence[CreatePartitionsTopic], image: MetadataImage, pace: Pace) -> dict[str, Result]:
     """What has to be refused for the request as a whole; the controller sees parts of it."""
     twice = repeated(topic.name for topic in topics)
     refused: dict[str, Result] = {
@@ -54,6 +59,7 @@ def _refused(topics: Sequence[CreatePartitionsTopic], image: MetadataImage) -> d
     }
     added = 0
     for topic in topics:
+        await pace.spend(1)
         existing = image.topics.get(topic.name)
         if existing is None or topic.name in twice:
             continue

@@ -113,11 +113,13 @@ async def _by_name(
     context: RequestContext, request: MetadataRequest, names: Sequence[str], errors: Mapping[str, ErrorCode]
 ) -> bytes:
     image, version = context.services.controller.image, context.api_version
-    existing = [topic for name in names if (topic := image.topics.get(name)) is not None]
+    pace = Pace()
+    known = await pace.each(names, image.topics.get)
+    existing = [topic for topic in known if topic is not None]
     refused: list[bytes] = []
     if len(existing) < len(names):
-        refused = await Pace().each(
-            [name for name in names if name not in image.topics],
+        refused = await pace.each(
+            [name for name, topic in zip(names, known, strict=True) if topic is None],
             lambda name: encode_topic_error(name, ZERO_UUID, errors.get(name) or _missing(name), version),
         )
     return await _described(context, request, image, existing, refused)

@@ -47,8 +47,9 @@ R = TypeVar("R")
 FEATURES = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """The features of a new cluster and their levels (KIP-584)."""
 
-COMMAND_SECONDS_MAX = 15.0
-"""For how long a command is tried again while the quorum changes its leader."""
+COMMAND_SECONDS_MAX = 12.0
+"""For how long a command is tried again while the quorum changes its leader. Shorter than the 15 s that our own client
+waits, which is to hear why nothing came of it."""
 
 RETRY_SECONDS = 0.02
 

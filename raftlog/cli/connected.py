@@ -29,7 +29,7 @@ HINTS: dict[ErrorCode, str] = {
     " leader; if one has a leader and cannot be read, the log of that broker says why",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`raftlog topic list` shows the topics there are, and their partitions",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another codec with -z",
-    ErrorCode.NOT_CONTROLLER: "the metadata quorum has no leader: are most of its voters up?",
+    ErrorCode.NOT_CONTROLLER: "start its voters, of which most have to be up; `raftlog quorum status` shows them",
     ErrorCode.LEADER_NOT_AVAILABLE: "are most brokers up? `raftlog cluster status` tells, if one of them is",
     ErrorCode.NOT_ENOUGH_REPLICAS: "`raftlog cluster status` shows which brokers are missing",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "it is down or not in sync yet: `raftlog cluster status` shows it",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from pathlib import Path
 
 import pytest
 
+from raftlog.broker.api.request_timeouts import SHARE
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.controller import COMMAND_SECONDS_MAX, Controller
 from raftlog.broker.runtime.opening import open_controller, random_id
+from raftlog.client.sync import SyncClient
 from raftlog.metadata.commands import (
     AlterConfigs,
     AlterResource,
@@ -214,3 +217,8 @@ async def test_ten_thousand_partitions_are_read_back_quickly(tmp_path: Path) -> 
     assert len(controller.image.topics) == 10_000
     assert time.process_time() - began < 3.0, "it takes about 0.2 s"
     await controller.close()
+
+
+def test_a_command_is_given_up_before_our_own_client_gives_up_and_never_learns_why() -> None:
+    client_seconds = inspect.signature(SyncClient).parameters["timeout"].default
+    assert SHARE * client_seconds >= COMMAND_SECONDS_MAX
