@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from raftlog.broker.api.context import OwnRequest
 from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.schema import Message
+
+T = TypeVar("T")
 
 
 class TurnsWorld:
@@ -32,3 +34,13 @@ class TurnsWorld:
         self._soon.clear()
         for callback in soon:
             callback()
+
+
+def all_turns(work: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+    """`RequestContext.in_turns` where nobody else has a turn."""
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as ended:
+            done(ended.value)
+            return

@@ -36,6 +36,7 @@ from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 from raftlog.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity
 from raftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker.api.turns_world import all_turns
 from tests.broker.core.group.group_world import subscription
 
 PARTITIONS = 4
@@ -285,7 +286,7 @@ class Machine:
         """As the handler does it."""
         answer: asyncio.Future[ListGroupsResponse] = asyncio.get_running_loop().create_future()
         services = SimpleNamespace(groups=self.coordinator)
-        context: Any = SimpleNamespace(services=services, respond=answer.set_result)
+        context: Any = SimpleNamespace(services=services, respond=answer.set_result, in_turns=all_turns)
         list_groups.handle(context, ListGroupsRequest())
         return await asyncio.wait_for(answer, 5)
 

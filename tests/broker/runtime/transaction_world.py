@@ -37,6 +37,7 @@ from raftlog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tests.broker.api.turns_world import all_turns
 from tests.broker.runtime.coordinator_world import MemoryPartition, image_of, turns_pass
 
 NODE, OTHER = 1, 2
@@ -205,6 +206,7 @@ class Machine:
             api_version=version,
             respond=answer.set_result,
             respond_with=lambda work: self.loop.create_task(run(work)),
+            in_turns=all_turns,
         )
         handler.handle(context, request)
         return await asyncio.wait_for(answer, 5)

@@ -166,7 +166,7 @@ def test_partitions_that_nobody_could_pay_for_are_refused(connection: RawConnect
         topics = [CreatableTopic(name="too-many", num_partitions=count, replication_factor=1)]
         (result,) = connection.ask(CreateTopicsRequest(topics=topics), 7).topics
         assert result.error_code != ErrorCode.NONE
-    assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=[1]) for index in range(50_000)]
+    assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=[1]) for index in range(30_000)]
     topics = [CreatableTopic(name="x", num_partitions=-1, replication_factor=-1, assignments=assignments)]
     (result,) = connection.ask(CreateTopicsRequest(topics=topics), 7).topics
     assert result.error_code != ErrorCode.NONE
