@@ -36,6 +36,9 @@ class Rebalanced(NamedTuple):
 REBALANCES_KEPT = 10
 """How many of its last rebalances a group remembers; they are forgotten when another broker leads it."""
 
+REASON_LENGTH_MAX = 512
+"""Of why one began: a member that leaves says why, in as many bytes as a string may have."""
+
 
 class Group(ABC):
     """A group. What its members do is in the subclasses; `GroupCoordinatorShard.replay` changes what is durable."""
@@ -54,7 +57,8 @@ class Group(ABC):
 
     def remember_rebalance(self, timestamp_ms: int, generation: int, reason: str) -> None:
         """A rebalance begins."""
-        self.rebalances = (*self.rebalances, Rebalanced(timestamp_ms, generation, reason))[-REBALANCES_KEPT:]
+        begun = Rebalanced(timestamp_ms, generation, reason[:REASON_LENGTH_MAX])
+        self.rebalances = (*self.rebalances, begun)[-REBALANCES_KEPT:]
 
     # --- what is asked of every group
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.group import REASON_LENGTH_MAX
+from raftlog.broker.core.group.member import MemoryBudget
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.group.group_world import GROUP, World, subscription
@@ -394,3 +397,9 @@ def _quiet_join(world: World) -> int:
         return world.join(version=3)
     finally:
         type(world.shard).check_invariants = check  # type: ignore[method-assign]
+
+
+def test_of_a_member_that_gives_an_endless_reason_the_beginning_is_kept() -> None:
+    group = ClassicGroup("g", MemoryBudget())
+    group.remember_rebalance(1, 2, "why " * 10_000)
+    assert len(group.rebalances[0].reason) == REASON_LENGTH_MAX
