@@ -73,13 +73,15 @@ class KeyValue(Model[Any]):
         if "append" not in map(_function, calls):
             return lambda state: state if state in read else UNSEEN
         if not all(isinstance(value, str) for value in read if value is not None and value is not UNKNOWN):
-            return _beginnings_of_lists(read)
+            return _beginnings_of_lists(read, self.absent)
         texts = sorted(value for value in read if isinstance(value, str))
-        nothing_read = self.absent in read
 
         def merge(state: Any) -> Any:
+            # What is appended where there is nothing stands alone.
+            if state in read or (texts and (state is None or state == self.absent)):
+                return state
             if not isinstance(state, str):
-                return state if state is self.absent and (nothing_read or texts) else UNSEEN
+                return UNSEEN
             place = bisect_left(texts, state)
             return state if place < len(texts) and texts[place].startswith(state) else UNSEEN
 
@@ -97,11 +99,11 @@ class KeyValue(Model[Any]):
         return f"answered {_shorten(call.output)}, but the key {self.describe_state(state)}"
 
 
-def _beginnings_of_lists(read: set[Any]) -> Outlook | None:
+def _beginnings_of_lists(read: set[Any], absent: Any) -> Outlook | None:
     lists = [value for value in read if isinstance(value, tuple)]
     if sum(len(value) ** 2 for value in lists) > _OUTLOOK_LIMIT:
         return None
-    beginnings = {value[:length] for value in lists for length in range(len(value) + 1)} | read
+    beginnings = {value[:length] for value in lists for length in range(len(value) + 1)} | read | {absent}
     return lambda state: state if state in beginnings or not isinstance(state, tuple) else UNSEEN
 
 

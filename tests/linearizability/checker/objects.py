@@ -77,6 +77,12 @@ def _answer_key_value(random: Random, state: Any, function: str, given: Any) -> 
     return (given, None) if function == "put" else (None, None)
 
 
+def _answer_nil(random: Random, state: Any, function: str, given: Any) -> tuple[Any, Any]:
+    """The same where an absent value is told by a word."""
+    after, output = _answer_key_value(random, None if state == "nil" else state, function, given)
+    return after or "nil", (output or "nil") if function == "get" else None
+
+
 def _ask_log(random: Random, fresh: int) -> tuple[str, Any]:
     draw = random.random()
     if draw < 0.4:
@@ -262,6 +268,7 @@ WORLDS = {
         World("unique-register", Register(), None, _ask_unique, _answer_register, _few(_answer_register)),
         World("cas-register", CasRegister(), None, _ask_cas, _answer_register, _few(_answer_register)),
         World("key-value", KeyValue(), None, _ask_key_value, _answer_key_value, _texts(_answer_key_value)),
+        World("key-value-nil", KeyValue("nil"), "nil", _ask_key_value, _answer_nil, _texts(_answer_nil)),
         World("log", Log(), (), _ask_log, _answer_log, _guess_log),
         World("partial-log", Log(complete=False), (), _ask_log, _answer_others_log, _guess_others_log),
         World("equal-records", Log(), (), _ask_equal_log, _answer_log, _guess_log),

@@ -280,3 +280,15 @@ def test_what_an_object_begins_with_may_be_a_list_or_an_object(value: Any) -> No
     assert isinstance(
         check(history(("get", None, value), ("put", 1, None), ("delete", None, None)), KeyValue(value)), Valid
     )
+
+
+def test_what_is_appended_where_nothing_is_stands_alone_whatever_stands_for_nothing() -> None:
+    def valid(absent: Any, *told: tuple[str, Any, Any]) -> bool:
+        operations = [Operation(1, *one, None, 2 * at, 2 * at + 1, OK) for at, one in enumerate(told)]
+        return isinstance(check(operations, KeyValue(absent)), Valid)
+
+    for absent, given in (("nil", "a"), ([7], [1]), (0, "a"), (None, "a")):
+        for before in ((), (("put", 5, None), ("delete", None, None)), (("put", None, None),)):
+            assert valid(absent, *before, ("append", given, None), ("get", None, given))
+    assert valid("", ("put", None, None), ("get", None, None), ("append", "a", None))
+    assert not valid("", ("put", "b", None), ("get", None, None), ("append", "a", None))
