@@ -181,7 +181,7 @@ class OnlineSearch:
         self._called: deque[Operation] = deque()  # not yet admitted
         self._returned: deque[Operation] = deque()  # not yet judged
         self._ended: set[int] = set()  # of those called
-        self._given_up: set[int] = set()  # too long open
+        self._given_up: dict[int, Operation] = {}  # too long open; kept, so that no other gets the identity
         self._bits: dict[int, int] = {}
         self._rank = 0
         self._ranks: dict[int, int] = {}
@@ -219,7 +219,7 @@ class OnlineSearch:
             validate_all(self._model, (operation,))
         own = id(operation)
         if own in self._given_up:
-            self._given_up.discard(own)
+            del self._given_up[own]
             self._unchecked += operation.outcome is not INFO
             return True
         self._ended.add(own)
@@ -239,7 +239,7 @@ class OnlineSearch:
             if own not in self._ended:
                 self._ended.add(own)
                 if operation.outcome is OK:  # of a finished history the answers are there before they are fed
-                    self._given_up.add(own)
+                    self._given_up[own] = operation
         return self._judge(_FAR_FUTURE)
 
     def _judge(self, now: int) -> bool:
@@ -256,7 +256,7 @@ class OnlineSearch:
             if called and called[0].call <= end:
                 if len(returned) <= self._patience:
                     break
-                self._given_up.add(id(called[0]))
+                self._given_up[id(called[0])] = called[0]
                 ended.add(id(called[0]))
                 continue
             returned.popleft()

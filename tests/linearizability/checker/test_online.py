@@ -16,7 +16,7 @@ from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.online import OnlineCheck
 from raftlog.linearizability.checker.recorder import Recorder
-from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown, Verdict
+from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown, Valid, Verdict
 from tests.effort import at_least
 from tests.linearizability.checker.as_it_grows import check_online
 from tests.linearizability.checker.brute_force import is_linearizable
@@ -139,6 +139,17 @@ def test_an_answer_that_came_too_late_to_be_judged_leaves_the_verdict_unknown() 
     verdict = online.finish()
     assert isinstance(verdict, Unknown)
     assert "answers came so late" in verdict.reason
+
+
+def test_a_call_that_takes_the_place_in_memory_of_one_that_was_lost_is_another() -> None:
+    online = OnlineCheck(Register(), patience=5)
+    online.feed((EventType.INVOKE, Operation("lost", "read", None, call=0)))
+    for number in range(2000):
+        operation = Operation(1, "write", number, call=2 * number + 1)
+        online.feed((EventType.INVOKE, operation))
+        operation.outcome, operation.returned = OK, 2 * number + 2
+        online.feed((EventType.OK, operation))
+    assert isinstance(online.finish(), Valid)
 
 
 def test_an_operation_of_another_model_is_refused() -> None:
