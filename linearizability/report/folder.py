@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ LOG_BYTES_MAX = 16_000_000
 CLIENT_BYTES_MAX = 2_000
 """Of what each client wrote."""
 NANOSECONDS = 1_000_000_000
+_TIME_LIMIT = 1 << 63
 _STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[.,](\d{1,9})(Z|[+-]\d\d:?\d\d)?\]?\s*")
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\s*")
 
@@ -53,8 +55,8 @@ def _about(file: Path) -> dict[str, Any]:
     if not file.exists():
         raise RunError(f"{file.parent} is no run of raftlog verify: there is no run.json in it")
     try:
-        about = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
-    except ValueError as error:
+        about = _parse(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{file}: {error}") from None
     if not isinstance(about, dict):
         raise RunError(f"{file}: not a JSON object")
@@ -62,8 +64,20 @@ def _about(file: Path) -> dict[str, Any]:
     return about
 
 
+def _parse(text: str) -> Any:
+    """The JSON value. Raises ValueError, also for a number that is none or beyond all measure, and RecursionError."""
+    return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+
+
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("a number is too large")
+    return number
 
 
 _ANOMALY = {"name": str, "definition": str, "severity": str, "judgement": str, "count": int}
@@ -101,14 +115,14 @@ def _lines(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """The objects of a JSON Lines file, and where each stands; none where there is no file."""
     if not file.exists():
         return
-    text = file.read_text(encoding="utf-8", errors="replace")
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a text may hold other ends of lines
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line, parse_constant=_no_number)
-        except ValueError as error:
-            if not line.endswith("\n"):
+            value = _parse(line)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
                 return  # cut off
             raise RunError(f"{file}:{number}: {error}") from None
         if not isinstance(value, dict):
@@ -120,12 +134,14 @@ def _number(value: Mapping[str, Any], name: str, where: str) -> int:
     found = value.get(name)
     if not isinstance(found, int) or isinstance(found, bool):
         raise RunError(f"{where}: {name} is no integer")
+    if not -_TIME_LIMIT <= found < _TIME_LIMIT:
+        raise RunError(f"{where}: {name} is no integer of 64 bits")
     return found
 
 
 def _optional(value: Mapping[str, Any], name: str) -> int | None:
     found = value.get(name)
-    return found if isinstance(found, int) and found >= 0 else None
+    return found if type(found) is int and 0 <= found < _TIME_LIMIT else None
 
 
 def _faults(file: Path) -> list[Fault]:
@@ -200,6 +216,8 @@ def _logs(folder: Path, about: Mapping[str, Any]) -> list[LogLine]:
     if not isinstance(origin, int) or not isinstance(began, int | float):
         return []
     offset = origin - round(began * NANOSECONDS)  # from wall time to the history's clock
+    if not -_TIME_LIMIT <= offset < _TIME_LIMIT:
+        return []
     found: list[LogLine] = []
     for file in sorted(folder.glob("broker-*.log")):
         broker = file.stem.removeprefix("broker-")
@@ -237,7 +255,7 @@ def _parsed(line: str, broker: str, offset: int) -> LogLine | None:
         try:
             event = json.loads(line)
             text = f"{event['logger']} {event['message']}"
-            return LogLine(_moment(event["time"]) + offset, broker, event["level"], text)
+            return LogLine(_moment(event["time"]) + offset, broker, str(event["level"]), text)
         except (ValueError, KeyError, TypeError):
             return None
     stamp = _STAMP.match(line)
@@ -246,14 +264,17 @@ def _parsed(line: str, broker: str, offset: int) -> LogLine | None:
     rest = line[stamp.end() :]
     level = _LEVEL.match(rest)
     text = rest[level.end() :] if level else rest
-    return LogLine(_moment(stamp.group()) + offset, broker, level[1] if level else "", text)
+    try:
+        return LogLine(_moment(stamp.group()) + offset, broker, level[1] if level else "", text)
+    except ValueError:
+        return None
 
 
 def _moment(text: str) -> int:
-    """Nanoseconds since 1970. A stamp without a zone is taken to be in UTC. Raises ValueError for no stamp."""
+    """Nanoseconds since 1970. A stamp without a zone is taken to be in UTC. Raises ValueError for no moment."""
     stamp = _STAMP.match(text)
     if stamp is None:
         raise ValueError(text)
     day, clock, fraction, zone = stamp.groups()
     seconds = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in (None, 'Z') else zone}")
-    return int(seconds.astimezone(UTC).timestamp()) * NANOSECONDS + int(fraction.ljust(9, "0"))
+    return int(seconds.timestamp()) * NANOSECONDS + int(fraction.ljust(9, "0"))

@@ -178,6 +178,11 @@ def test_lines_of_kafka_and_json_logs_are_put_on_the_clock_of_the_history(clean:
         ("samples.jsonl", '{"time": 5, "partitions": {"a-0": {"isr": [1, "x"]}}}\n', "1: isr[1] is not an integer"),
         ("samples.jsonl", '{"time": 5, "partitions": {"a-0": {"isr": [NaN]}}}\n', "NaN is not JSON"),
         ("faults.jsonl", '{"type": "begin", "number": [1], "time": 5}\n', ":1: number is no integer"),
+        ("faults.jsonl", f'{{"type": "begin", "number": 1, "time": {10**400}}}\n', ":1: time is no integer of 64 bits"),
+        ("samples.jsonl", '{"time": 5, "rate": 1e999}\n', "samples.jsonl:1: a number is too large"),
+        ("samples.jsonl", "[" * 100_000 + "\n", "samples.jsonl:1: maximum recursion depth exceeded"),
+        ("run.json", "[" * 100_000, "run.json: maximum recursion depth exceeded"),
+        ("run.json", '{"origin": 5, "began": 1e999}', "run.json: a number is too large"),
         ("run.json", '{"verdict": []}', "run.json: verdict is not an object"),
         ("run.json", '{"verdict": {"checks": [{"anomalies": [5]}]}}', "checks[0]: anomalies[0] is not an object"),
         ("run.json", '{"verdict": {"doubts": true}}', "run.json: verdict: doubts is not a list"),
@@ -190,6 +195,20 @@ def test_a_file_that_makes_no_sense_is_named_with_its_line(clean: Path, file: st
     with pytest.raises(RunError) as raised:
         read_run(clean)
     assert reason in str(raised.value)
+
+
+def test_a_text_with_another_end_of_a_line_in_it_is_one_line(clean: Path) -> None:
+    (clean / "faults.jsonl").write_text('{"type": "begin", "number": 1, "time": 5, "kind": "a\u2028b"}\n', "utf-8")
+    assert [fault.kind for fault in read_run(clean).faults] == ["a\u2028b"]
+
+
+def test_a_line_of_a_log_with_an_impossible_stamp_belongs_to_the_one_before(clean: Path) -> None:
+    change(clean, origin=5, began=10**400)
+    assert not read_run(clean).logs, "on no clock that the history could have"
+    change(clean, began=0)
+    impossible = "2025-99-01 00:00:00,1 ERROR two"
+    (clean / "logs" / "broker-1.log").write_text(f"2025-06-01 10:00:00,5 ERROR one\n{impossible}\n")
+    assert [line.text for line in read_run(clean).logs if line.broker == "1"] == [f"one\n{impossible}"]
 
 
 def test_the_text_form_has_lanes_witness_log_lines_and_command(account: Account) -> None:
