@@ -266,7 +266,7 @@ class _Register:
         offset = columns.fetch_offset[row]
         value = self.values.get(offset)
         number = columns.fetch_operation[row]
-        if value is not None:
+        if value is not None and value.first_call <= columns.returned[number]:
             known.note(_Evidence(max(value.first_call, columns.call[number]), number, offset))
             if value.commits == 1 and columns.returned[number] < value.last_end:
                 self.values[offset] = value._replace(last_end=columns.returned[number])

@@ -240,6 +240,14 @@ def test_a_groups_offset_may_be_taken_away_on_purpose() -> None:
     assert fetch(story, 4, 9).errors() == ["nonmonotonic-committed-read"]
 
 
+def test_an_offset_fetched_before_anybody_here_committed_it_was_there_then_and_not_later() -> None:
+    story = fetch(logged(), 3, 4)
+    story = fetch(commit(story, 2, 6), 3, 6)
+    story.do(9, "commit", {"group": "g", "offsets": {"x": 4}, "reset": True})
+    assert fetch(story, 3, 4).errors() == []
+    assert fetch(story, 3, 6).errors() == ["nonmonotonic-committed-read"]
+
+
 def test_a_failed_reset_took_nothing_away() -> None:
     story = logged().do(3, "commit", {"group": "g", "offsets": {"x": None}, "reset": True}, outcome=FAIL)
     assert fetch(story, 4, None).errors() == []
