@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from raftlog.linearizability.checker.kafka.columns.columns import (
     FAIL,
     INFO,
+    NEVER,
     NOBODY,
     NOWHERE,
     OK,
@@ -97,17 +98,42 @@ def _subscribed(context: Context) -> dict[int, list[int]]:
 
 def _twice(context: Context, group: int, numbers: list[int]) -> None:
     columns = context.columns
+    resets = _resets(columns, group)
+    if resets:
+        numbers = sorted(numbers, key=lambda number: columns.call[number])
     consumer: dict[int, int] | array[int] = {}
     if sum(len(columns.polled_by(number)) for number in numbers) > len(columns.values) // 8:
         consumer = array("i", [NOBODY]) * len(columns.values)  # smaller and quicker than a dictionary of most
     for number in numbers:
         for element in columns.polled_by(number):
             before = consumer.get(element, NOBODY) if isinstance(consumer, dict) else consumer[element]
-            if before == NOBODY:
+            if before == NOBODY or (resets and _sent_back(columns, resets, element, (before, number))):
                 consumer[element] = number
             elif before != number:
                 found = (group, element, before, number)
                 context.findings.add("consumed-twice", Judgement.ERROR, 1, _tell_twice, context, found)
+
+
+def _resets(columns: Columns, group: int) -> list[int]:
+    """The rows that reset offsets of the group, or may have."""
+    if not columns.resets:
+        return []
+    rows = enumerate(columns.commit_operation)
+    possible = (row for row, number in rows if number in columns.resets and columns.outcome[number] != FAIL)
+    return [row for row in possible if columns.commit_group[row] == group]
+
+
+def _sent_back(columns: Columns, resets: list[int], element: int, consumers: tuple[int, int]) -> bool:
+    """Whether the group may have been sent back on purpose between two operations that consumed a record."""
+    first, second = consumers
+    for row in resets:
+        number = columns.commit_operation[row]
+        here = columns.commit_key[row] == columns.element_key[element]
+        end = columns.returned[number] if columns.outcome[number] == OK else NEVER
+        in_time = columns.call[first] <= end and columns.call[number] <= columns.returned[second]
+        if here and in_time and columns.commit_offset[row] <= columns.offset[element]:
+            return True
+    return False
 
 
 def _never(context: Context, committing: dict[int, list[int]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.linearizability.checker.kafka.story import FAIL, INFO, Story
 
 
@@ -104,6 +106,27 @@ def copied(second: list[tuple[int, str]], offset: int, **more: object) -> Story:
 def test_a_record_is_consumed_by_one_committed_transaction_of_a_group() -> None:
     assert copied([(2, "c")], 3).errors() == []
     assert copied([(1, "b"), (2, "c")], 3).errors() == ["consumed-twice"]
+
+
+def test_a_group_that_was_reset_consumes_again_what_lies_behind_that() -> None:
+    def again(*resets: int, process: int = 3, **more: Any) -> Story:
+        story = Story().send(1, "x", "a", 0).send(1, "x", "b", 1)
+        story.txn(2, ("poll", {"x": [(0, "a"), (1, "b")]}), ("commit", "g", {"x": 2}))
+        for offset in resets:
+            story.do(9, "commit", {"group": "g", "offsets": {"x": offset}, "reset": True}, **more)
+            story.txn(process, ("poll", {"x": [(1, "b")]}), ("commit", "g", {"x": 2}))
+            process += 1
+        return story
+
+    assert again(1).errors() == again(0, 1).errors() == again(1, outcome=INFO).errors() == []
+    assert again(2).errors() == again(1, outcome=FAIL).errors() == ["consumed-twice"]
+    for back in (("h", "x"), ("g", "y")):
+        story = again()
+        story.do(9, "commit", {"group": back[0], "offsets": {back[1]: 0}, "reset": True})
+        story.txn(3, ("poll", {"x": [(1, "b")]}), ("commit", "g", {"x": 2}))
+        assert story.errors() == ["consumed-twice"]
+    story = again(1).txn(8, ("poll", {"x": [(1, "b")]}), ("commit", "g", {"x": 2}))
+    assert story.errors() == ["consumed-twice"], "it was sent back once"
 
 
 def test_a_failed_transaction_did_not_consume() -> None:
