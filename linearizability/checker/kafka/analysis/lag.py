@@ -103,9 +103,11 @@ class _Place:
         before = dict(self.seen)
         left += self.leave(before)
         self.last_poll = NOBODY
-        if columns.function[number] != SUBSCRIBE and not subscription.from_end:
+        position = subscription.position
+        start = NOWHERE if position == "beginning" else _UNSURE
+        if columns.function[number] != SUBSCRIBE and position != "end":
             for key in subscription.keys:
-                self.seen[key] = NOWHERE if subscription.from_beginning else before.get(key, _UNSURE)
+                self.seen[key] = before.get(key, start) if position is None else start
         return left
 
 

@@ -86,7 +86,7 @@ class _Forgotten:
             keys = [sought for sought, _ in columns.seeks[number]]
             return not keys or key in keys
         subscription = columns.subscriptions[number]
-        return subscription.from_beginning or subscription.from_end or key not in subscription.keys
+        return subscription.position is not None or key not in subscription.keys
 
 
 class _Chains:

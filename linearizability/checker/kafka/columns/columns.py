@@ -41,8 +41,7 @@ class Subscription:
     keys: frozenset[int]
     group: str | None = None
     isolation: str | None = None
-    from_beginning: bool = False
-    from_end: bool = False
+    position: str | None = None  # "beginning", "end" or "committed"; None goes on where the process was
 
 
 @dataclass(slots=True)

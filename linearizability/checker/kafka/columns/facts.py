@@ -93,15 +93,14 @@ def commit_rows(columns: Columns, key: KeyNumber, number: int, commit: tuple[str
 def _subscription(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
     given = operation.input
     fields = named(given if isinstance(given, Mapping) else {"keys": given}, _SUBSCRIPTION, "the input")
-    position = fields.get("position", "committed")
-    if position not in _POSITIONS:
+    position = fields.get("position")
+    if position is not None and position not in _POSITIONS:
         raise BadField(f"position is {show(position)}, not one of {', '.join(_POSITIONS)}")
     columns.subscriptions[number] = Subscription(
         frozenset(key(name) for name in sequence(fields.get("keys"), "keys")),
         None if fields.get("group") is None else text(fields["group"], "group"),
         None if fields.get("isolation") is None else isolation(fields["isolation"]),
-        position == "beginning",
-        position == "end",
+        position,
     )
 
 

@@ -151,8 +151,8 @@ def _subscription(columns: Columns, number: int) -> _Answer:
         given["group"] = subscription.group
     if subscription.isolation is not None:
         given["isolation"] = subscription.isolation
-    if subscription.from_beginning or subscription.from_end:
-        given["position"] = "beginning" if subscription.from_beginning else "end"
+    if subscription.position is not None:
+        given["position"] = subscription.position
     return given, None
 
 

@@ -133,6 +133,14 @@ def test_seeking_forgets_the_place() -> None:
     assert five().poll(2, {"x": whole}).do(2, "assign", ["x"]).poll(2, {"x": whole}).errors() == ["nonmonotonic-poll"]
 
 
+def test_an_assign_from_what_is_committed_does_not_go_on_where_the_process_was() -> None:
+    for again, error in (([(2, "v2")], "nonmonotonic-poll"), ([(4, "v4")], "poll-skip")):
+        for assigned in (["x"], {"keys": ["x"], "position": "committed", "group": "g"}):
+            story = five().do(2, "assign", ["x"]).poll(2, {"x": [(offset, f"v{offset}") for offset in range(3)]})
+            story.do(2, "assign", assigned).poll(2, {"x": again})
+            assert story.errors() == ([] if isinstance(assigned, dict) else [error])
+
+
 def test_only_ok_polls_move_the_place() -> None:
     """A client that did not finish its operation seeks back to where the operation began."""
     story = five().poll(2, {"x": [(0, "v0")]}).poll(2, {"x": [(1, "v1"), (2, "v2")]}, outcome=INFO)
