@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns.columns import (
@@ -75,7 +75,7 @@ def check_exactly_once(context: Context) -> None:
     claimed: set[int] = set()
     for group, rows in committing.items():
         numbers = list(dict.fromkeys(columns.commit_operation[row] for row in rows))
-        _twice(context, group, [number for number in numbers if columns.committed[number]])
+        _twice(context, group, [number for number in numbers if columns.committed[number]], rows)
         claimed.update(numbers)
     if committing:
         _never(context, committing)
@@ -96,10 +96,11 @@ def _subscribed(context: Context) -> dict[int, list[int]]:
     return found
 
 
-def _twice(context: Context, group: int, numbers: list[int]) -> None:
+def _twice(context: Context, group: int, numbers: list[int], rows: Sequence[int] = ()) -> None:
+    """Records that two of the operations consumed; `rows` has what they committed if they are transactions."""
     columns = context.columns
-    resets = _resets(columns, group)
-    if resets:
+    claims = _Claims(context, group, rows)
+    if claims.resets:
         numbers = sorted(numbers, key=lambda number: columns.call[number])
     consumer: dict[int, int] | array[int] = {}
     if sum(len(columns.polled_by(number)) for number in numbers) > len(columns.values) // 8:
@@ -107,33 +108,59 @@ def _twice(context: Context, group: int, numbers: list[int]) -> None:
     for number in numbers:
         for element in columns.polled_by(number):
             before = consumer.get(element, NOBODY) if isinstance(consumer, dict) else consumer[element]
-            if before == NOBODY or (resets and _sent_back(columns, resets, element, (before, number))):
+            if before == NOBODY:
                 consumer[element] = number
             elif before != number:
-                found = (group, element, before, number)
-                context.findings.add("consumed-twice", Judgement.ERROR, 1, _tell_twice, context, found)
+                consumer[element] = claims.judge(element, before, number)
 
 
-def _resets(columns: Columns, group: int) -> list[int]:
-    """The rows that reset offsets of the group, or may have."""
-    if not columns.resets:
-        return []
-    rows = enumerate(columns.commit_operation)
-    possible = (row for row, number in rows if number in columns.resets and columns.outcome[number] != FAIL)
-    return [row for row in possible if columns.commit_group[row] == group]
+class _Claims:
+    """What a group consumed: all that was polled, but of a key of which a transaction committed an offset only what
+    lies before that. `resets` are the rows that reset the group's offsets, or may have.
+    """
 
+    def __init__(self, context: Context, group: int, rows: Sequence[int]) -> None:
+        self.context = context
+        self.columns = columns = context.columns
+        self.group = group
+        self._rows = rows
+        rows_of_all = enumerate(columns.commit_operation) if columns.resets else ()
+        possible = [row for row, number in rows_of_all if number in columns.resets]
+        self.resets = [row for row in possible if columns.commit_group[row] == group and not self._failed(row)]
+        self._ends: dict[tuple[int, int], int] = {}  # operation, key -> the offset committed, once it was asked for
 
-def _sent_back(columns: Columns, resets: list[int], element: int, consumers: tuple[int, int]) -> bool:
-    """Whether the group may have been sent back on purpose between two operations that consumed a record."""
-    first, second = consumers
-    for row in resets:
-        number = columns.commit_operation[row]
-        here = columns.commit_key[row] == columns.element_key[element]
-        end = columns.returned[number] if columns.outcome[number] == OK else NEVER
-        in_time = columns.call[first] <= end and columns.call[number] <= columns.returned[second]
-        if here and in_time and columns.commit_offset[row] <= columns.offset[element]:
-            return True
-    return False
+    def _failed(self, row: int) -> bool:
+        return self.columns.outcome[self.columns.commit_operation[row]] == FAIL
+
+    def judge(self, element: int, before: int, number: int) -> int:
+        """Two operations polled the record: tell of it if both consumed it. Answers the last that did."""
+        if not self._consumed(number, element):
+            return before
+        if not self._consumed(before, element) or self._sent_back(element, before, number):
+            return number
+        found = (self.group, element, before, number)
+        self.context.findings.add("consumed-twice", Judgement.ERROR, 1, _tell_twice, self.context, found)
+        return before
+
+    def _consumed(self, number: int, element: int) -> bool:
+        columns = self.columns
+        if self._rows and not self._ends:
+            for row in self._rows:
+                place = (columns.commit_operation[row], columns.commit_key[row])
+                self._ends[place] = max(columns.commit_offset[row], self._ends.get(place, NOWHERE))
+        return columns.offset[element] < self._ends.get((number, columns.element_key[element]), NEVER)
+
+    def _sent_back(self, element: int, first: int, second: int) -> bool:
+        """Whether the group may have been sent back on purpose between the two operations."""
+        columns = self.columns
+        for row in self.resets:
+            number = columns.commit_operation[row]
+            here = columns.commit_key[row] == columns.element_key[element]
+            end = columns.returned[number] if columns.outcome[number] == OK else NEVER
+            in_time = columns.call[first] <= end and columns.call[number] <= columns.returned[second]
+            if here and in_time and columns.commit_offset[row] <= columns.offset[element]:
+                return True
+        return False
 
 
 def _never(context: Context, committing: dict[int, list[int]]) -> None:

@@ -129,16 +129,18 @@ def data(operation: Operation, reader: Any) -> list[Any]:
 
 
 def consumed_twice(operations: list[Operation]) -> int:
-    """Consumption of a record by transactions after the first that committed offsets for the group."""
+    """Consumption of a record by transactions after the first: of what they polled what lies before their commits."""
     first: dict[tuple[str, Any], Operation] = {}
     read = {(key, value) for one in operations if one.outcome is OK for key, value, _ in data(one, polls)}
     found = 0
     for one in operations:
-        claims = any(micro[0] == "commit" and micro[2] for micro in micros(one)) if one.function == "txn" else False
+        told = [micro[2] for micro in micros(one) if micro[0] == "commit"] if one.function == "txn" else []
+        ends = {key: offset for offsets in told for key, offset in dict(offsets).items()}
         seen = one.outcome is INFO and any(pair[:2] in read for pair in data(one, sends))
-        if claims and (one.outcome is OK or seen):
-            for key, value, _ in polls(one):
-                found += first.setdefault((key, value), one) is not one
+        if ends and (one.outcome is OK or seen):
+            for key, value, offset in polls(one):
+                if offset < ends.get(key, offset + 1):
+                    found += first.setdefault((key, value), one) is not one
     return found
 
 

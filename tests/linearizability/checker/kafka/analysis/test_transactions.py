@@ -108,6 +108,19 @@ def test_a_record_is_consumed_by_one_committed_transaction_of_a_group() -> None:
     assert copied([(1, "b"), (2, "c")], 3).errors() == ["consumed-twice"]
 
 
+def test_a_transaction_consumes_what_lies_before_the_offset_that_it_commits() -> None:
+    def shared(*ends: int) -> Story:
+        story = Story().send(1, "x", "a", 0).send(1, "x", "b", 1)
+        story.txn(2, ("poll", {"x": [(0, "a"), (1, "b")]}), ("commit", "g", {"x": ends[0]}))
+        for process, end in enumerate(ends[1:], 3):
+            story.txn(process, ("poll", {"x": [(1, "b")]}), ("commit", "g", {"x": end}))
+        return story
+
+    assert shared(1, 2).errors() == shared(1, 1, 2).errors() == shared(1, 1).errors() == []
+    assert shared(2, 2).errors() == shared(1, 2, 2).errors() == ["consumed-twice"]
+    assert "consumed-twice" in shared(2, 1, 2).errors()
+
+
 def test_a_group_that_was_reset_consumes_again_what_lies_behind_that() -> None:
     def again(*resets: int, process: int = 3, **more: Any) -> Story:
         story = Story().send(1, "x", "a", 0).send(1, "x", "b", 1)
