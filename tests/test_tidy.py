@@ -26,12 +26,8 @@ DEEP: dict[str, int] = {
     "linearizability/checker/exact/overwritten.py::_gather": 4,
     "linearizability/checker/exact/write_counts.py::_check": 4,
     "linearizability/checker/exact/zones.py::_gather": 4,
-    "linearizability/checker/kafka/cycles/components.py::components": 4,
-    "linearizability/checker/kafka/cycles/dependencies.py::_spread": 4,
     "linearizability/checker/kafka/cycles/dependencies.py::_spread_stretch": 4,
     "linearizability/checker/kafka/columns/intake.py::poll": 4,
-    "linearizability/checker/kafka/analysis/lag.py::_across": 4,
-    "linearizability/checker/log/stream.py::_take": 4,
     "linearizability/checker/search/depth_first.py::_follow": 4,
     "linearizability/checker/search/linearization_step.py::_place": 4,
 }

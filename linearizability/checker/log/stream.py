@@ -142,9 +142,9 @@ class LogCheck:
             if function == "append":
                 first = operation.output
                 end = first + len(operation.input)
+                if end >= reserved:
+                    reserved = self._reserve(operation, end - greatest)
                 if end > greatest:
-                    if end >= reserved:
-                        reserved = self._reserve(operation, end - greatest)
                     growers.append(operation)
                     needs.append(end)
                     greatest = end

@@ -283,10 +283,10 @@ def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[
         place = starts.pop(stretch, None) or _Place()
         for row in firsts.get(stretch, ()):
             key, poll = rows.keys[row], rows.poll[row]
+            latest = polls[before[poll]] if before[poll] != NOBODY else place.last_poll
+            if key in place.seen and place.measured.get(key, NOBODY) != latest:
+                measures.add(3 * row + 1, latest, key, place.seen[key])
             if key in place.seen:
-                latest = polls[before[poll]] if before[poll] != NOBODY else place.last_poll
-                if place.measured.get(key, NOBODY) != latest:
-                    measures.add(3 * row + 1, latest, key, place.seen[key])
                 rows.raise_from(row, place.seen[key])
             last = lasts[stretch, key]
             place.seen[key], place.measured[key] = rows.seen[last], polls[rows.poll[last]]

@@ -13,38 +13,35 @@ def components(count: int, neighbours: Sequence[Sequence[int]]) -> Iterator[list
 
     `neighbours[node]` are the nodes that its edges lead to. A component comes after all those that it leads to.
     """
-    index = [0] * count  # 0: not visited, else the order of discovery from 1
-    low = [0] * count
+    above = count  # leads to all others, and nothing to it
+    index = [0] * count + [1]  # 0: not visited, else the order of discovery from 1
+    low = [0] * count + [1]
     stack: list[int] = []
     finished = bytearray(count)
-    found = 0
-    for root in range(count):
-        if index[root]:
-            continue
-        found += 1
-        index[root] = low[root] = found
-        stack.append(root)
-        path = [root]
-        pending = [iter(neighbours[root])]
-        while path:
-            node = path[-1]
-            for other in pending[-1]:
-                if not index[other]:
-                    found += 1
-                    index[other] = low[other] = found
-                    stack.append(other)
-                    path.append(other)
-                    pending.append(iter(neighbours[other]))
-                    break
-                if not finished[other] and index[other] < low[node]:
-                    low[node] = index[other]
-            else:
-                path.pop()
-                pending.pop()
-                if path and low[node] < low[path[-1]]:
-                    low[path[-1]] = low[node]
-                if low[node] == index[node]:
-                    yield _unwind(stack, node, finished)
+    found = 1
+    path = [above]
+    pending: list[Iterator[int]] = [iter(range(count))]
+    while True:
+        node = path[-1]
+        for other in pending[-1]:
+            if not index[other]:
+                found += 1
+                index[other] = low[other] = found
+                stack.append(other)
+                path.append(other)
+                pending.append(iter(neighbours[other]))
+                break
+            if not finished[other] and index[other] < low[node]:
+                low[node] = index[other]
+        else:
+            if node == above:
+                return
+            path.pop()
+            pending.pop()
+            if low[node] < low[path[-1]]:
+                low[path[-1]] = low[node]
+            if low[node] == index[node]:
+                yield _unwind(stack, node, finished)
 
 
 def _unwind(stack: list[int], node: int, finished: bytearray) -> list[int]:

@@ -151,15 +151,16 @@ class _Graph:
             while end < stretch_end:
                 end += 1
                 stretch_end = max(stretch_end, furthest.get(end, 0))
-            if end == place:
-                best = reach[nodes[place]]
-                for source in sources[starts[place] : starts[place + 1]]:
-                    if reach[nodes[source]] > best:
-                        best = reach[nodes[source]]
-                reach[nodes[place]] = best
-            else:
+            if end > place:
                 self._spread_stretch(place, end + 1)
-            place = end + 1
+                place = end + 1
+                continue
+            best = reach[nodes[place]]
+            for source in sources[starts[place] : starts[place + 1]]:
+                if reach[nodes[source]] > best:
+                    best = reach[nodes[source]]
+            reach[nodes[place]] = best
+            place += 1
 
     def _furthest(self) -> dict[int, int]:
         """Place of a node -> the furthest later place that has an edge back to it."""
