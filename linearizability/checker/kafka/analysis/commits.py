@@ -132,6 +132,7 @@ class _Register:
         self.fetches = fetches
         self.values: dict[int, _Value] = {}
         self.failed: dict[int, int] = {}  # offset -> row of a commit that certainly failed
+        self.unrecorded: set[int] = set()  # offsets that were fetched before the first commit of them that is known
         self.known = _Known()
         columns = context.columns
         self.deliberate = self._deliberate()
@@ -266,12 +267,14 @@ class _Register:
         offset = columns.fetch_offset[row]
         value = self.values.get(offset)
         number = columns.fetch_operation[row]
-        if value is not None and value.first_call <= columns.returned[number]:
+        if value is not None and value.first_call <= columns.returned[number] and offset not in self.unrecorded:
             known.note(_Evidence(max(value.first_call, columns.call[number]), number, offset))
             if value.commits == 1 and columns.returned[number] < value.last_end:
                 self.values[offset] = value._replace(last_end=columns.returned[number])
         elif offset != NOWHERE and offset not in self.failed:
             # Committed by something that the history does not show, such as automatic commits.
+            if value is not None:
+                self.unrecorded.add(offset)
             known.note(_Evidence(columns.call[number], number, offset))
 
 

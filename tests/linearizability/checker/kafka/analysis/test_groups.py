@@ -248,6 +248,14 @@ def test_an_offset_fetched_before_anybody_here_committed_it_was_there_then_and_n
     assert fetch(story, 3, 6).errors() == ["nonmonotonic-committed-read"]
 
 
+def test_an_offset_once_committed_by_somebody_else_is_not_dated_by_a_commit_of_it_under_way() -> None:
+    story = fetch(logged(), 3, 6, at=(100, 101))
+    story.do(9, "commit", {"group": "g", "offsets": {"x": 4}, "reset": True}, at=(102, 105))
+    story = fetch(story, 3, 6, at=(103, 108))
+    story = fetch(commit(story, 2, 6, outcome=INFO, at=(107, 110)), 3, 4, at=(120, 121))
+    assert story.errors() == []
+
+
 def test_a_failed_reset_took_nothing_away() -> None:
     story = logged().do(3, "commit", {"group": "g", "offsets": {"x": None}, "reset": True}, outcome=FAIL)
     assert fetch(story, 4, None).errors() == []
