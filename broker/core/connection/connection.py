@@ -26,7 +26,7 @@ from raftlog.broker.core.connection.limits import (
 from raftlog.broker.core.connection.reply import Buffer, PendingReply, Piece, RepeatMatcher
 from raftlog.broker.core.connection.send_queue import MEMORY, SendQueue
 from raftlog.broker.core.connection.server_side import NotYet, ServerSide
-from raftlog.broker.core.connection.transport import CLOSED, Fault, Transport
+from raftlog.broker.core.connection.transport import CLOSED, Fault, Transport, is_unreachable
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 
 _SIZE = Struct(">i")
@@ -399,7 +399,7 @@ class Connection:
         """End the connection for what was raised in serving it: the peer's fault, a lost connection, or a bug."""
         if isinstance(error, RemoteProtocolError):
             self._end_for(error)
-        elif isinstance(error, ConnectionError | TimeoutError):
+        elif isinstance(error, ConnectionError | TimeoutError) or is_unreachable(error):
             self.close(f"connection lost: {error.strerror or error}")
         else:
             self._transport.bug(error)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol, TypeGuard
 
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 
@@ -15,6 +16,15 @@ class Fault(Enum):
     NOBODYS = "nobody's"
     THE_PEERS = "the peer's"
     OURS = "ours"
+
+
+_UNREACHABLE: Final = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN))
+
+
+def is_unreachable(error: Exception) -> TypeGuard[OSError]:
+    """The peer's machine or network is gone: the kernel gives up a connection with one of these instead of a time-out
+    when it knows why, and Python has no class for them."""
+    return isinstance(error, OSError) and error.errno in _UNREACHABLE
 
 
 class Transport(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 
 import pytest
@@ -47,6 +48,10 @@ def framed(body: bytes) -> bytes:
     [
         (RemoteProtocolError("nonsense"), Fault.THE_PEERS, False),
         (ConnectionResetError(104, "Connection reset by peer"), Fault.NOBODYS, False),
+        (TimeoutError(errno.ETIMEDOUT, "Connection timed out"), Fault.NOBODYS, False),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Fault.NOBODYS, False),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), Fault.NOBODYS, False),
+        (OSError(errno.EIO, "Input/output error"), Fault.OURS, True),
         (KeyError("a slip"), Fault.OURS, True),
         (InvariantViolation("it would lie"), Fault.OURS, True),
     ],
