@@ -16,7 +16,7 @@ from raftlog.cli.failure import CommandFailed
 from raftlog.client.sync import SyncClient
 from raftlog.pipeline.jobs import running
 from raftlog.pipeline.jobs.files import Folder
-from raftlog.pipeline.jobs.running import Say, Summary
+from raftlog.pipeline.jobs.running import LEFT_OUT, Say, Summary
 from raftlog.pipeline.jobs.topics import KEPT, ensure
 
 NAME = "enrich"
@@ -67,6 +67,7 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     totals = running.follow(options, running.triggered(writer, options).start, say)
     summary = Summary(NAME)
     summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
+    summary.add("no flights", totals.left_out, left_out=totals.left_out)
     summary.add("to", f"topic {options.to}, each row once", to=options.to)
     return summary
 
@@ -74,6 +75,9 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
 def enriched(spark: Any, options: argparse.Namespace, flights: Any) -> Any:
     """Flights (key, value, timestamp) with what the tables know of them, in the same columns."""
     found = flights.selectExpr("key", "timestamp", f"from_json(CAST(value AS STRING), '{FLIGHT}') AS flight")
+    # A tombstone, or what is no JSON of a flight, has no column, and would become an empty object.
+    nothing = "coalesce(to_json(flight), '{}') = '{}'"
+    found = found.observe(LEFT_OUT, running.expression(f"count_if({nothing}) AS rows")).where(f"NOT ({nothing})")
     found = found.select("key", "timestamp", "flight.*")
     for name in TABLES:
         # Broadcast: no shuffle, so a flight stays in the task of its partition.

@@ -157,6 +157,14 @@ def test_the_tables_that_flights_are_joined_with_are_those_of_the_first_start(
     assert [json.loads(one.value).get("airline") for one in everything(client, to)] == ["before", "before"]
 
 
+def test_what_is_no_flight_is_not_enriched_but_counted(
+    run: Run, fed: str, topic: Topic, client: SyncClient, tmp_path: Path, name: str
+) -> None:
+    flights = topic([b"no JSON", Outgoing(None, key=b"k"), b'{"other": 4}', b'{"row": 7, "carrier": "UA"}'])
+    facts = run(enrich, "--flights", flights, "--prefix", fed, "--to", name, "--checkpoint", str(tmp_path)).facts
+    assert facts["left_out"] == 3 and rows_of(everything(client, name)) == [7]
+
+
 def test_what_is_no_flight_is_left_out_of_the_delays(
     run: Run, topic: Topic, client: SyncClient, tmp_path: Path, name: str
 ) -> None:
