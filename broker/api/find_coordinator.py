@@ -38,6 +38,11 @@ class _Place(NamedTuple):
     port: int = -1
 
 
+_NO_LEADER = _Place(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, "The partition that keeps this key has no leader at the moment."
+)
+
+
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> None:
     """The leader of each key's partition, at the address that this client is to use."""
     name = _TOPICS.get(request.key_type)
@@ -69,8 +74,9 @@ async def _create_and_answer(
 async def _answer(
     context: RequestContext, request: FindCoordinatorRequest, where: _Place | TopicImage
 ) -> FindCoordinatorResponse:
+    places = {} if isinstance(where, _Place) else _places(context)
     if context.api_version < _SEVERAL_KEYS_FROM:
-        place = where if isinstance(where, _Place) else _locate(context, where, request.key)
+        place = where if isinstance(where, _Place) else _locate(where, places, request.key)
         return FindCoordinatorResponse(
             error_code=place.error,
             # Kafka's clients were written against this word; with several keys it is an empty text.
@@ -82,7 +88,7 @@ async def _answer(
     coordinators, pace = [], Pace()
     for key in request.coordinator_keys:
         await pace.spend(1)
-        place = where if isinstance(where, _Place) else _locate(context, where, key)
+        place = where if isinstance(where, _Place) else _locate(where, places, key)
         coordinators.append(
             Coordinator(
                 key=key,
@@ -96,10 +102,17 @@ async def _answer(
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _locate(context: RequestContext, topic: TopicImage, key: str) -> _Place:
-    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
+def _places(context: RequestContext) -> dict[int, _Place]:
+    """Where each broker is that this client can use, for all keys of a request: there may be thousands."""
     suspects = context.services.suspects.current()
-    for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
-        if broker_id == leader and broker_id not in suspects:
-            return _Place(ErrorCode.NONE, "", broker_id, host, port)
-    return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The partition that keeps this key has no leader at the moment.")
+    brokers = client_brokers(context, context.services.controller.image)
+    return {
+        broker_id: _Place(ErrorCode.NONE, "", broker_id, host, port)
+        for broker_id, host, port, _ in brokers
+        if broker_id not in suspects
+    }
+
+
+def _locate(topic: TopicImage, places: dict[int, _Place], key: str) -> _Place:
+    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
+    return places.get(leader, _NO_LEADER)
