@@ -115,28 +115,31 @@ def _parse_flexible(request: memoryview, position: int, version: int) -> ParsedP
             else:
                 partitions.append((index, request[position : position + size - 1]))
                 position += size - 1
-            position = _skip_tags(request, position)
-        position = _skip_tags(request, position)
+            position, entries = _skip_tags(request, position, entries)
+        position, entries = _skip_tags(request, position, entries)
         topics.append((key, partitions))
-    _check_end(request, _skip_tags(request, position), version)
+    position, _ = _skip_tags(request, position, entries)
+    _check_end(request, position, version)
     return transactional_id, acks, timeout_ms, topics
 
 
-def _skip_tags(request: memoryview, position: int) -> int:
+def _skip_tags(request: memoryview, position: int, entries: int) -> tuple[int, int]:
+    """The position behind them, and the number of entries so far: they count, too."""
     if request[position] == 0:
-        return position + 1
+        return position + 1, entries
     count, position = read_unsigned_varint(request, position)
     if count > TAGGED_FIELDS_MAX:
         raise RemoteProtocolError(f"Produce: {count} tagged fields")
+    entries = _admitted(entries + count)
     for _ in range(_plausible(count, request, position)):
         _, position = read_unsigned_varint(request, position)
         size, position = read_unsigned_varint(request, position)
         position += size
-    return position
+    return position, entries
 
 
 def _admitted(entries: int) -> int:
-    """The number of topics and partitions so far, if a request may have so many."""
+    """The number of topics, partitions and tagged fields so far, if a request may have so many."""
     if entries > REQUEST_ENTRIES_MAX:
         raise RemoteProtocolError(f"Produce: {entries} topics and partitions, above {REQUEST_ENTRIES_MAX}")
     return entries

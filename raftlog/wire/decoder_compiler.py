@@ -1,6 +1,7 @@
 """Writes the decoder of one message at one version, from its definition, as a straight-line Python function.
 
-The function is `decode(data, pos, exact, left) -> message`; `left` is how many elements all arrays may have together.
+The function is `decode(data, pos, exact, left) -> message`; `left` is how many elements all arrays may have together,
+tagged fields among them.
 What makes it fast: everything that depends on the version is decided here and not there; neighbouring fields of a
 fixed width, with the length of what follows them, are read by one `unpack_from` and unpacked straight into attributes,
 an array of numbers by another; objects are made without a constructor. What makes it safe: no length and no count is
@@ -341,13 +342,15 @@ class _DecoderCompiler:
             self.read("B", 1, "tags")
             if not tagged:
                 self.advance()
-                line("if tags: pos = skip_tagged_fields(data, pos, end, tags)")
+                line("if tags: pos, left = skip_tagged_fields(data, pos, end, tags, left)")
                 return
             self.advance()
             tags, stop = self.source.fresh("tags"), self.source.fresh("stop")
             line(f"{tags} = tags")
             with self.source.block(f"if {tags}:"):
                 line(f"if {tags} > 127: {tags}, pos = finish_varint(data, pos, {tags})")
+                line(f"left -= {tags}")
+                line("if left < 0: raise too_many_together()")
                 with self.source.block(f"for _ in range({tags}):"):
                     line("tag, pos = read_varint(data, pos)")
                     line("size, pos = read_varint(data, pos)")

@@ -45,7 +45,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             client_id = str(frame[position:end], "utf-8")
             position = end
         if api.is_flexible(api_version):
-            position = skip_tagged_fields(frame, position + 1, len(frame), frame[position])
+            position, _ = skip_tagged_fields(frame, position + 1, len(frame), frame[position])
     except (StructError, IndexError, UnicodeDecodeError, Malformed) as error:
         raise RemoteProtocolError(f"malformed request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
@@ -71,7 +71,7 @@ def parse_response_header(api_key: int, api_version: int, data: Buffer) -> tuple
         (correlation_id,) = _CORRELATION_ID.unpack_from(data, 0)
         position = _CORRELATION_ID.size
         if APIS[api_key].response_header_version(api_version) > 0:
-            position = skip_tagged_fields(data, position + 1, len(data), data[position])
+            position, _ = skip_tagged_fields(data, position + 1, len(data), data[position])
     except (StructError, IndexError, Malformed) as error:
         raise RemoteProtocolError(f"malformed response header: {error}") from error
     return correlation_id, position

@@ -29,18 +29,25 @@ def encode_string_length(length_and_one: int) -> bytes:
     return encode_unsigned_varint(length_and_one)
 
 
-def skip_tagged_fields(data: Buffer, position: int, end: int, first: int) -> int:
-    """The position after tagged fields none of which is known. `first` is the first byte of their count."""
+def skip_tagged_fields(
+    data: Buffer, position: int, end: int, first: int, left: int = TAGGED_FIELDS_MAX
+) -> tuple[int, int]:
+    """The position after tagged fields none of which is known, and how many elements more the message may have.
+    `first` is the first byte of their count.
+    """
     count, position = (first, position) if first < 128 else finish_unsigned_varint(data, position, first)
     if count > TAGGED_FIELDS_MAX:
         raise Malformed(f"{count} tagged fields, more than {TAGGED_FIELDS_MAX}")
+    left -= count
+    if left < 0:
+        raise too_many_together()
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)
         position += size
         if position > end:
             raise overrun(size, position - size, end)
-    return position
+    return position, left
 
 
 def overrun(size: int, position: int, end: int) -> Malformed:

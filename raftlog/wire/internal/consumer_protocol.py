@@ -9,7 +9,7 @@ The broker passes both on without looking, but for the topics of a subscription 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from raftlog.wire.codec import Buffer, decode
 from raftlog.wire.errors import RemoteProtocolError
@@ -18,6 +18,8 @@ from raftlog.wire.schema import Bytes, Message, Struct, array, binary, int32, st
 
 M = TypeVar("M", bound=Message)
 _VERSION_SIZE = 2
+_ELEMENTS_MAX: Final = 100_000
+"""Topics and partitions together: a member of a group may be anybody, and each takes time."""
 
 
 class SubscriptionTopicPartition(Struct):
@@ -57,4 +59,4 @@ def _decode_any_version(cls: type[M], data: Buffer) -> M:
     version = internal_version(data)
     if version < 0:
         raise RemoteProtocolError(f"{cls.__name__} of version {version}")
-    return decode(cls, min(version, cls.versions.last), data, _VERSION_SIZE)
+    return decode(cls, min(version, cls.versions.last), data, _VERSION_SIZE, elements_max=_ELEMENTS_MAX)

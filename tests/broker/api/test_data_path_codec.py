@@ -57,6 +57,15 @@ def test_the_produce_request_is_parsed_as_the_codec_parses_it(data: st.DataObjec
     assert parsed == (None if name is None else name.encode(), acks, timeout_ms, expected)
 
 
+def test_tagged_fields_that_nobody_knows_count_as_entries_of_a_produce_request() -> None:
+    """Each section may have a thousand, and a large request has room for a million sections."""
+    tags = b"\xe8\x07" + b"\x7f\0" * 1_000
+    partition = struct.pack(">i", 0) + b"\x01" + tags
+    body = b"\0\0\x01\0\0\0\0\x02\x02t" + bytes([101]) + partition * 100 + b"\0\0"
+    with pytest.raises(RemoteProtocolError, match="above 100000"):
+        parse(memoryview(body), 0, 9)
+
+
 @given(st.integers(3, 13), st.integers(0, 200), st.integers(0, 255))
 def test_a_damaged_produce_request_is_refused_or_parsed_but_never_worse(version: int, place: int, byte: int) -> None:
     partitions = [PartitionProduceData(index=1, records=b"x" * 50), PartitionProduceData(index=2, records=None)]

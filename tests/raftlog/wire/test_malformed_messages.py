@@ -13,17 +13,13 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal import decode_internal, internal_version
 from raftlog.wire.internal.consumer_protocol import ConsumerProtocolSubscription, decode_assignment, decode_subscription
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
-from raftlog.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raftlog.wire.messages.fetch import FetchRequest
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.list_groups import ListGroupsRequest
-from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from raftlog.wire.messages.produce import ProduceRequest
 from raftlog.wire.schema import Message
 from tests.raftlog.wire.message_values import API_MESSAGES, INTERNAL, REQUESTS, name_of, samples, versions_of
@@ -163,21 +159,6 @@ CLUSTER_A, CLUSTER_B = b"\x00\x02\x02A", b"\x00\x02\x02B"
 REPLICA_STATE = b"\x01\x0d" + (5).to_bytes(4, "big") + (6).to_bytes(8, "big") + b"\0"
 
 
-@pytest.mark.parametrize("version", [1, 9])
-def test_so_many_elements_are_read_as_somebody_allows_wherever_they_lie(version: int) -> None:
-    numbers = AlterPartitionReassignmentsRequest(
-        topics=[
-            ReassignableTopic(name="t", partitions=[ReassignablePartition(replicas=[0] * count)]) for count in (1, 70)
-        ]
-    )
-    topics = MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 75)
-    for message, at in ((numbers, 0), (topics, version)):
-        data = encode(message, at)
-        assert decode(type(message), at, data, elements_max=75) == message
-        with pytest.raises(RemoteProtocolError, match="more elements"):
-            decode(type(message), at, data, elements_max=74)
-
-
 def test_unknown_tagged_fields_are_skipped() -> None:
     data = FETCH_17 + b"\x03" + CLUSTER_A + b"\x09\x03abc" + b"\xff\xff\x03\x00"
     assert decode(FetchRequest, 17, data) == FetchRequest(cluster_id="A")
@@ -204,6 +185,33 @@ def test_tagged_fields_may_repeat_and_come_in_any_order_as_in_kafka() -> None:
 )
 def test_tagged_fields_that_lie_about_their_size_are_refused(section: bytes) -> None:
     assert "FetchRequest v17" in refusal(FetchRequest, 17, FETCH_17 + section)
+
+
+@pytest.mark.parametrize("cls, version, data", [
+    (MetadataRequest, 1, b"\0\0\0\x04" + b"\0\x01t" * 4),  # structs
+    (ConsumerGroupDescribeRequest, 0, b"\x05" + b"\x01" * 4 + b"\0\0"),  # text
+    (OffsetFetchRequest, 1, b"\0\x01g\0\0\0\x01\0\x01t\0\0\0\x03" + bytes(12)),  # numbers in a struct
+    (OffsetFetchRequest, 6, b"\x02g\x02\x02t\x04" + bytes(12) + b"\0\0"),
+    (FetchRequest, 17, FETCH_17 + b"\x04" + CLUSTER_A * 4),  # tagged fields, some of which are known
+    (ApiVersionsRequest, 3, b"\x02a\x02b\x04" + b"\x09\0" * 4),  # and where none is
+])  # fmt: skip
+def test_elements_of_all_arrays_and_tagged_fields_count_together(cls: type[Message], version: int, data: bytes) -> None:
+    decode(cls, version, data, elements_max=4)
+    with pytest.raises(RemoteProtocolError, match="more elements, together with those before"):
+        decode(cls, version, data, elements_max=3)
+
+
+def test_a_large_array_of_numbers_counts_as_much_as_it_has() -> None:
+    data = b"\0\x01g\0\0\0\x01\0\x01t" + (1_000).to_bytes(4, "big") + bytes(4_000)
+    decode(OffsetFetchRequest, 1, data, elements_max=1_001)
+    with pytest.raises(RemoteProtocolError, match="partition_indexes: more elements"):
+        decode(OffsetFetchRequest, 1, data, elements_max=1_000)
+
+
+def test_a_subscription_to_very_many_topics_is_refused() -> None:
+    topics = 100_001
+    with pytest.raises(RemoteProtocolError, match="topics: more elements"):
+        decode_subscription(b"\0\0" + topics.to_bytes(4, "big") + bytes(2 * topics) + b"\xff\xff\xff\xff")
 
 
 def test_a_version_that_does_not_exist_is_refused() -> None:
