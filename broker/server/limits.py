@@ -24,7 +24,7 @@ MIB = 1024 * KIB
 DECODED_REQUEST_BYTES_MAX = 8 * MIB
 
 # A request of any API but Produce and Fetch that is larger is worked on in many turns, one of each address at a time.
-LARGE_REQUEST_BYTES = 16 * KIB
+LARGE_REQUEST_BYTES = 32 * KIB
 
 # Elements of all arrays of one request, together: topics, partitions, replicas. Two hundred bytes are kept for each
 # while it is served. Twenty thousand partitions, each in a topic of its own, are less than half.
