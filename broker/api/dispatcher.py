@@ -217,11 +217,12 @@ class Dispatcher:
         handle = route.handle
         assert handle is not None
         # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
-        body = route.api.request, header.api_version, bytes(request), header.body_offset
+        data, asked = bytes(request), route.api.request
         if is_large:
-            self._handle_in_turns(context, handle, decode_in_steps(*body, **_OF_CLIENTS))
+            decoding = decode_in_steps(asked, header.api_version, data, header.body_offset, **_OF_CLIENTS)
+            self._handle_in_turns(context, handle, decoding)
         else:
-            handle(context, decode(*body, **_OF_CLIENTS))
+            handle(context, decode(asked, header.api_version, data, header.body_offset, **_OF_CLIENTS))
             context.handler_returned()
 
     def _handle_in_turns(
