@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -93,6 +93,8 @@ class RawRequest:
 
 T = TypeVar("T")
 Later: TypeAlias = Callable[[Callable[[], None]], object]
+InTurns: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, Any, T]
+"""Work that gives way to others now and then; see pace.py."""
 
 Response: TypeAlias = Message | bytes
 """A response, or its body when it is encoded already."""
@@ -209,14 +211,14 @@ class RequestContext:
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             self._failed(error)
 
-    def in_turns(self, work: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+    def in_turns(self, work: InTurns[T], done: Callable[[T], None]) -> None:
         """Call `done` with the result of a coroutine that gives way to others, or waits, as pace.py has it. It begins
         now, and ends now if it does neither. What either raises ends the connection; if the client is gone, it goes on.
         """
         self._under_way += 1
         self._go_on(work, done, self._later())
 
-    def _go_on(self, work: Coroutine[Any, Any, T], done: Callable[[T], None], later: Later) -> None:
+    def _go_on(self, work: InTurns[T], done: Callable[[T], None], later: Later) -> None:
         try:
             try:
                 awaited = work.send(None)

@@ -13,7 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from raftlog.broker.api.context import Handler, OwnRequest, RawRequest, RequestContext, Services
+from raftlog.broker.api.context import Handler, InTurns, OwnRequest, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS, module_name
 from raftlog.broker.api.large_requests import LargeRequests
 from raftlog.broker.api.request_metrics import RequestTimes, next_timed
@@ -27,7 +27,6 @@ from raftlog.wire.headers import parse_request_header
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Coroutine
     from types import ModuleType
 
     from raftlog.broker.core.connection.connection import Connection
@@ -226,7 +225,7 @@ class Dispatcher:
             context.handler_returned()
 
     def _handle_in_turns(
-        self, context: RequestContext, handle: Handler[Any], decoding: Coroutine[Any, Any, Message]
+        self, context: RequestContext, handle: Handler[Any], decoding: InTurns[Message]
     ) -> None:
         """What the connection asks next is looked at when the request is decoded and handed over."""
         connection = context.connection
