@@ -1,4 +1,6 @@
 """Comparing batches with their checksums before anybody gets them: what was on the disk at the start may have rotted.
+
+No checksum is over a batch's offset. Offsets rise in a log: each batch is compared with its neighbours.
 """
 
 from __future__ import annotations
@@ -6,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog.broker.ports import Buffer
-from raftlog.broker.store.segment import Segment
+from raftlog.broker.store.segment import Segment, VerifiedRange
 from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
 
 CHECK_BYTES: Final = 1 << 20
@@ -19,19 +21,19 @@ CHECKED_RANGES_MAX: Final = 32
 """How many ranges that were compared are remembered: each belongs to a reader that goes on where it ends."""
 
 
-def verified_bytes(segment: Segment, position: int, length: int) -> int:
+def verified_bytes(segment: Segment, position: int, length: int, end_offset: int) -> int:
     """How many of these bytes, from the batch at `position` on, are known to be sound; at least one batch.
 
-    What is not known yet is compared with its checksums. Raises OSError, LogDamaged.
+    `end_offset`: that of the segment. What is not known yet is compared. Raises OSError, LogDamaged.
     """
     wanted = min(position + length, segment.verified_from)
-    known = next((each for each in segment.verified_ranges if each[0] <= position <= each[1]), None)
+    known = next((each for each in segment.verified_ranges if each.start <= position <= each.end), None)
     if known is None:
-        known = [position, position]
+        known = VerifiedRange(position, position, segment.base_offset)
         segment.verified_ranges = [*segment.verified_ranges[1 - CHECKED_RANGES_MAX :], known]
-    if known[1] < wanted:
-        known[1] = _verify_up_to(segment, known[1], min(wanted, known[1] + CHECKED_BY_A_READ))
-    return length if known[1] >= wanted else known[1] - position
+    if known.end < wanted:
+        _verify_up_to(segment, known, min(wanted, known.end + CHECKED_BY_A_READ), end_offset)
+    return length if known.end >= wanted else known.end - position
 
 
 def verify_batch(segment: Segment, data: Buffer, at: int, position: int, header: BatchHeader) -> None:
@@ -41,24 +43,43 @@ def verify_batch(segment: Segment, data: Buffer, at: int, position: int, header:
         raise segment.damaged(position, what)
 
 
-def _verify_up_to(segment: Segment, position: int, end: int) -> int:
-    """Compare batches from `position` on until one ends at `end` or later; where that is."""
+def _verify_up_to(segment: Segment, known: VerifiedRange, end: int, end_offset: int) -> None:
+    """Compare more batches until one ends at `end` or later."""
+    position, next_offset = known.end, known.next_offset
     while position < end:
         data = memoryview(segment.read(position, min(CHECK_BYTES, segment.size - position)))
         at = 0
         while at + HEADER_SIZE <= len(data):
-            try:
-                header = parse_header(data, at)
-            except CorruptRecord as error:
-                raise segment.damaged(position + at, str(error)) from None
+            header = _header_at(segment, data, at, position + at)
             if at and at + header.size > len(data):
                 break
             if header.size > len(data):
                 # One batch that is larger than what is read at once.
                 data = memoryview(segment.read_batch(position, header.size))
             verify_batch(segment, data, at, position + at, header)
+            _verify_order(segment, position + at, header, next_offset)
+            next_offset = header.next_offset
             at += header.size
         if at == 0:
             raise segment.damaged(position, "the file ends within a batch header")
         position += at
-    return position
+    if next_offset > end_offset:
+        raise segment.damaged(known.end, f"batches reach offset {next_offset}, and the segment ends at {end_offset}")
+    if position + HEADER_SIZE <= segment.size:
+        # A batch that leaps shows in the one behind it.
+        following = _header_at(segment, segment.read(position, HEADER_SIZE), 0, position)
+        _verify_order(segment, position, following, next_offset)
+    known.end, known.next_offset = position, next_offset
+
+
+def _header_at(segment: Segment, data: Buffer, at: int, position: int) -> BatchHeader:
+    try:
+        return parse_header(data, at)
+    except CorruptRecord as error:
+        raise segment.damaged(position, str(error)) from None
+
+
+def _verify_order(segment: Segment, position: int, header: BatchHeader, next_offset: int) -> None:
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        what = f"a batch has the offset {header.base_offset}, behind one that ends at {next_offset}"
+        raise segment.damaged(position, what)

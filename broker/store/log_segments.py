@@ -146,7 +146,7 @@ class LogSegments(Sequence[Segment]):
         elif end_offset <= end:
             self._remember_end(end_offset, segment, limit)
         if position < segment.verified_from:
-            available = verified_bytes(segment, position, available)
+            available = verified_bytes(segment, position, available, end)
         log = segment.log
         file = log.descriptor or log.open()
         log.used = True

@@ -6,6 +6,7 @@ A segment starts at `base_offset`, which names its files: `%020d.log`, `.index`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -30,6 +31,16 @@ UNKNOWN: Final = -2
 
 # base offset, batch length, leader epoch, magic, checksum, attributes, last offset delta
 _WHERE: Final = Struct(">qiibIhi")
+
+
+@dataclass(slots=True)
+class VerifiedRange:
+    """Bytes [start, end) that have been compared, both where a batch begins; and what the next batch may not be below.
+    """
+
+    start: int
+    end: int
+    next_offset: int
 
 
 class Segment:
@@ -82,8 +93,7 @@ class Segment:
         self.transactions = TransactionIndex(disk, path, suffix, new=new)
         self.size = size
         self.verified_from = 0
-        # [from, to) each, both where a batch begins: what below that has been compared.
-        self.verified_ranges: list[list[int]] = []
+        self.verified_ranges: list[VerifiedRange] = []
         self.bytes_since_index = 0
         self.created_ms = self.changed_ms = 0
         # The timestamp of the first batch decides segment.ms, the largest one retention.ms.

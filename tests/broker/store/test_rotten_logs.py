@@ -10,6 +10,7 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.batch import iterate_batches
 from tests.broker.store.log_world import DIRECTORY, START_MS, LogWorld, batch_of
 
@@ -33,6 +34,31 @@ def test_a_log_is_cut_before_a_batch_whose_offset_has_rotted_and_not_behind_it(n
     log.open()
     assert log.log_end_offset == number and world.losses == 1
     assert world.append_values(b"again").base_offset == number
+
+
+@pytest.mark.parametrize("byte, bit", [(0, 5), (0, 7), (4, 1), (6, 6), (7, 0), (7, 6)])
+@pytest.mark.parametrize("number", [1, 5, 9])
+def test_an_offset_that_has_rotted_is_found_before_anybody_gets_it(number: int, byte: int, bit: int) -> None:
+    """Readers would pass over what follows a batch that claims to lie further on."""
+    world = LogWorld()
+    for _ in range(10):
+        world.append_values(b"x")
+    log = world.restart_clean()
+    log.open()  # of a longer log the start has read as little
+    content = segment_of(world)
+    content[[at for at, _ in iterate_batches(bytes(content))][number] + byte] ^= 1 << bit
+    with pytest.raises(LogUnavailable, match=r"a batch has the|batches reach offset"):
+        read_all(log)
+    assert log.offline_reason is not None
+
+
+def read_all(log: PartitionLog) -> None:
+    offset = 0
+    while data := log.read_bytes(offset, 200, 10, min_one=True):
+        for _, header in iterate_batches(data):
+            assert header.base_offset == offset
+            offset = header.next_offset
+    assert offset == 10
 
 
 def test_the_last_offset_of_a_segment_is_below_where_the_next_one_begins() -> None:
