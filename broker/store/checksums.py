@@ -43,6 +43,13 @@ def verify_batch(segment: Segment, data: Buffer, at: int, position: int, header:
         raise segment.damaged(position, what)
 
 
+def verify_offset(segment: Segment, position: int, header: BatchHeader, expected: int, end_offset: int) -> None:
+    """Raises LogDamaged unless the batch lies in [expected, end_offset): no checksum covers where it says it does."""
+    if not expected <= header.base_offset < header.next_offset <= end_offset:
+        what = f"a batch has the offset {header.base_offset}, which is not from {expected} up to {end_offset}"
+        raise segment.damaged(position, what)
+
+
 def _verify_up_to(segment: Segment, known: VerifiedRange, end: int, end_offset: int) -> None:
     """Compare more batches until one ends at `end` or later."""
     position, next_offset = known.end, known.next_offset
@@ -57,18 +64,16 @@ def _verify_up_to(segment: Segment, known: VerifiedRange, end: int, end_offset: 
                 # One batch that is larger than what is read at once.
                 data = memoryview(segment.read_batch(position, header.size))
             verify_batch(segment, data, at, position + at, header)
-            _verify_order(segment, position + at, header, next_offset)
+            verify_offset(segment, position + at, header, next_offset, end_offset)
             next_offset = header.next_offset
             at += header.size
         if at == 0:
             raise segment.damaged(position, "the file ends within a batch header")
         position += at
-    if next_offset > end_offset:
-        raise segment.damaged(known.end, f"batches reach offset {next_offset}, and the segment ends at {end_offset}")
     if position + HEADER_SIZE <= segment.size:
         # A batch that leaps shows in the one behind it.
         following = _header_at(segment, segment.read(position, HEADER_SIZE), 0, position)
-        _verify_order(segment, position, following, next_offset)
+        verify_offset(segment, position, following, next_offset, end_offset)
     known.end, known.next_offset = position, next_offset
 
 
@@ -77,9 +82,3 @@ def _header_at(segment: Segment, data: Buffer, at: int, position: int) -> BatchH
         return parse_header(data, at)
     except CorruptRecord as error:
         raise segment.damaged(position, str(error)) from None
-
-
-def _verify_order(segment: Segment, position: int, header: BatchHeader, next_offset: int) -> None:
-    if header.base_offset < next_offset or header.last_offset_delta < 0:
-        what = f"a batch has the offset {header.base_offset}, behind one that ends at {next_offset}"
-        raise segment.damaged(position, what)

@@ -42,7 +42,7 @@ from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.ports import Clock
-from raftlog.broker.store.checksums import verify_batch
+from raftlog.broker.store.checksums import verify_batch, verify_offset
 from raftlog.broker.store.cleaned_segments import CleanedSegments
 from raftlog.broker.store.files import read_exactly
 from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
@@ -374,9 +374,7 @@ class _Run:
         for at, header in found:
             # A damaged record would get a checksum that is right, or let others go that it is no successor of.
             verify_batch(segment, view, at, position + at, header)
-            # No checksum covers the offset.
-            if not expected <= header.base_offset < header.next_offset <= end_offset:
-                raise segment.damaged(position + at, f"a batch has the offset {header.base_offset}")
+            verify_offset(segment, position + at, header, expected, end_offset)
             expected = header.next_offset
         end = found[-1][0] + found[-1][1].size
         return [(header, view[at : at + header.size]) for at, header in found], position + end

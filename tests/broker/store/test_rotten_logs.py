@@ -47,7 +47,7 @@ def test_an_offset_that_has_rotted_is_found_before_anybody_gets_it(number: int, 
     log.open()  # of a longer log the start has read as little
     content = segment_of(world)
     content[[at for at, _ in iterate_batches(bytes(content))][number] + byte] ^= 1 << bit
-    with pytest.raises(LogUnavailable, match=r"a batch has the|batches reach offset"):
+    with pytest.raises(LogUnavailable, match="a batch has the offset"):
         read_all(log)
     assert log.offline_reason is not None
 
