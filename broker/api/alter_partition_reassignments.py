@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import starmap
 
+from raftlog.broker.api.by_topic import ByTopic
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
@@ -29,7 +30,7 @@ async def handle(
     """Each partition succeeds or fails on its own."""
     may_change_factor = request.allow_replication_factor_change
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor)
-    topics: dict[str, ReassignableTopicResponse] = {}
+    topics = ByTopic(lambda name: ReassignableTopicResponse(name=name))
 
     def command(wanted: tuple[tuple[str, ReassignablePartition], ...]) -> AlterReassignments:
         return AlterReassignments(tuple(starmap(_reassignment, wanted)), may_change_factor)
@@ -42,10 +43,7 @@ async def handle(
             response.error_code, response.error_message = answer.error, answer.message
             return response
         for name, index, error, message in answer.results:
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = ReassignableTopicResponse(name=name)
-            topic.partitions.append(
+            topics[name].partitions.append(
                 ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)
             )
     response.responses = list(topics.values())

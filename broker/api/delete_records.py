@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from raftlog.broker.api.by_topic import ByTopic
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.gather import gather
 from raftlog.broker.api.pace import Pace
@@ -60,14 +61,11 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
 async def _response(
     parts: Sequence[tuple[str, DeleteRecordsPartition]], results: Sequence[DeleteRecordsPartitionResult]
 ) -> DeleteRecordsResponse:
-    topics: dict[str, DeleteRecordsTopicResult] = {}
+    topics = ByTopic(lambda name: DeleteRecordsTopicResult(name=name))
     pace = Pace()
     for (name, _), result in zip(parts, results, strict=True):
         await pace.spend(1)
-        topic = topics.get(name)
-        if topic is None:
-            topic = topics[name] = DeleteRecordsTopicResult(name=name)
-        topic.partitions.append(result)
+        topics[name].partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any
 
+from raftlog.broker.api.by_topic import ByTopic
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import ElectionType, ElectLeaders, LeadersElected
@@ -41,12 +42,15 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     else:
         partitions = [(each.topic, index) for each in wanted for index in each.partitions]
         answers = controller.execute_in_parts(partitions, partial(ElectLeaders, kind), seconds)
-    topics: dict[str, ReplicaElectionResult] = {}
+    topics = ByTopic(lambda name: ReplicaElectionResult(topic=name))
     async for answer in answers:
         if answer.error is not ErrorCode.NONE:
             # What has been elected already is no reason not to ask for all of it again.
             return _failed(context, answer.error)
-        _add(answer, topics)
+        for topic, index, error, message in answer.results:
+            topics[topic].partition_result.append(
+                PartitionResult(partition_id=index, error_code=error, error_message=message)
+            )
     return ElectLeadersResponse(replica_election_results=list(topics.values()))
 
 
@@ -59,16 +63,6 @@ def _failed(context: RequestContext, error: ErrorCode) -> ElectLeadersResponse:
         # There is no place for an error of the whole: an answer about nothing makes the client ask again.
         return ElectLeadersResponse()
     return ElectLeadersResponse(error_code=error)
-
-
-def _add(answer: LeadersElected, topics: dict[str, ReplicaElectionResult]) -> None:
-    for topic, index, error, message in answer.results:
-        described = topics.get(topic)
-        if described is None:
-            described = topics[topic] = ReplicaElectionResult(topic=topic)
-        described.partition_result.append(
-            PartitionResult(partition_id=index, error_code=error, error_message=message)
-        )
 
 
 async def _take_over_quorum(context: RequestContext) -> ElectLeadersResponse:
