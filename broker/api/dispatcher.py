@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _HEADER = Struct(">hhih")
 _NEVER = 1 << 15  # above every version
-_OF_CLIENTS: dict[str, Any] = {"exact": False, "elements_max": REQUEST_ENTRIES_MAX}
 
 
 class Route:
@@ -216,12 +215,12 @@ class Dispatcher:
         handle = route.handle
         assert handle is not None
         # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
-        data, asked = bytes(request), route.api.request
+        data, cls, version, start = bytes(request), route.api.request, header.api_version, header.body_offset
         if is_large:
-            decoding = decode_in_steps(asked, header.api_version, data, header.body_offset, **_OF_CLIENTS)
+            decoding = decode_in_steps(cls, version, data, start, exact=False, elements_max=REQUEST_ENTRIES_MAX)
             self._handle_in_turns(context, handle, decoding)
         else:
-            handle(context, decode(asked, header.api_version, data, header.body_offset, **_OF_CLIENTS))
+            handle(context, decode(cls, version, data, start, exact=False, elements_max=REQUEST_ENTRIES_MAX))
             context.handler_returned()
 
     def _handle_in_turns(

@@ -280,8 +280,7 @@ class _DecoderCompiler:
         self.check_count(count, self.least_element_size(field))
         items = self.source.fresh("items")
         self.source.line(f"{target} = {items} = []")
-        bound = f"{count} - 1" if self.flexible else count
-        with self.source.block(f"for _ in range({bound}):"):
+        with self.source.block(f"for _ in range({self.number(count)}):"):
             if element is Kind.STRUCT:
                 assert field.struct is not None
                 item = self.struct(field.struct)
@@ -300,25 +299,29 @@ class _DecoderCompiler:
         self.source.names[table] = primitives.small_array_readers(kind.format, bias)
         with self.source.block(f"if {bias} <= {count} < {primitives.SMALL_ARRAY}:"):
             self.source.line(f"{target} = [*{table}[{count}](data, pos)]")
-            self.count_elements(count)
+            self.count_elements(self.number(count))
         with self.source.block("else:"):
             self.check_count(count, kind.size)
-            number = f"{count} - 1" if self.flexible else count
-            self.source.line(f"{target} = [*array_reader({kind.format!r}, {number})(data, pos)]")
+            self.source.line(f"{target} = [*array_reader({kind.format!r}, {self.number(count)})(data, pos)]")
         self.source.line(f"pos += {count} * {kind.size}")
         self.shift = -bias * kind.size
 
+    def number(self, count: str) -> str:
+        """How many elements there are, by the count on the wire."""
+        return f"{count} - 1" if self.flexible else count
+
     def check_count(self, count: str, least: int) -> None:
+        number = self.number(count)
         if self.flexible:
             self.source.line(f"if {count} > 127: {count}, pos = finish_varint(data, pos, {count})")
-            condition, number = f"not {count} or ({count} - 1) * {least} > end - pos", f"{count} - 1"
+            condition = f"not {count} or ({number}) * {least} > end - pos"
         else:
-            condition, number = f"{count} < 0 or {count} * {least} > end - pos", count
+            condition = f"{count} < 0 or {count} * {least} > end - pos"
         self.source.line(f"if {condition}: raise too_many({number}, pos, end)")
-        self.count_elements(count)
+        self.count_elements(number)
 
-    def count_elements(self, count: str) -> None:
-        self.source.line(f"left -= {count} - 1" if self.flexible else f"left -= {count}")
+    def count_elements(self, number: str) -> None:
+        self.source.line(f"left -= {number}")
         self.source.line("if left < 0: raise too_many_together()")
 
     def least_element_size(self, field: Field) -> int:
@@ -349,8 +352,7 @@ class _DecoderCompiler:
             line(f"{tags} = tags")
             with self.source.block(f"if {tags}:"):
                 line(f"if {tags} > 127: {tags}, pos = finish_varint(data, pos, {tags})")
-                line(f"left -= {tags}")
-                line("if left < 0: raise too_many_together()")
+                self.count_elements(tags)
                 with self.source.block(f"for _ in range({tags}):"):
                     line("tag, pos = read_varint(data, pos)")
                     line("size, pos = read_varint(data, pos)")
