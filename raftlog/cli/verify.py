@@ -145,6 +145,7 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         OUR_LIBRARIES,
         RunSettings,
     )
+    from raftlog.linearizability.harness.systems import abilities_of
     from raftlog.linearizability.harness.workloads.catalogue import NOT_THERE, WORKLOADS
 
     if ":" in options.system and options.set:
@@ -163,7 +164,7 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
             parse_addresses(system)
         except ValueError as error:
             raise UsageError(f"bad address: {error}", "write --system HOST:PORT") from None
-    abilities = _abilities(system, options.brokers) | workload.abilities
+    abilities = abilities_of(system, options.brokers) | workload.abilities
     if not faults_named(fault, abilities):
         raise UsageError(f"nothing of {fault} can be put into workload {workload.name} at {system}", "see --help")
     for each in fault.split(",") if fault != EVERYTHING else ():
@@ -204,12 +205,6 @@ def _mutant(name: str, system: str) -> str:
         if system != "raftlog":
             raise UsageError("--mutant is for the code of raftlog's brokers and clients")
     return name
-
-
-def _abilities(system: str, brokers: int) -> frozenset[str]:
-    from raftlog.linearizability.harness.systems import abilities_of
-
-    return abilities_of(system, brokers)
 
 
 def _why_not(fault: str, system: str, missing: list[str]) -> tuple[str, str]:

@@ -146,11 +146,6 @@ class PeerTransport:
                     missing.set()
                 self._callers[node_id] = loop.create_task(self._keep_calling(node_id, missing))
 
-    @property
-    def called(self) -> frozenset[int]:
-        """The nodes to which it keeps connections."""
-        return frozenset(self._targets)
-
     async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
         attempt = hang_ups = 0
         # wait_for may swallow a cancellation that comes as its work ends (Python 3.11).

@@ -50,7 +50,7 @@ async def test_who_has_lost_its_vote_is_called_by_nobody(world: World) -> None:
     await leader.log.remove_voter(4)
     world.nodes[4].kill()
     others = [node.log.peering.transport for node_id, node in world.nodes.items() if node_id != 4]
-    await until(lambda: all(4 not in transport.called for transport in others))
+    await until(lambda: all(4 not in transport._callers for transport in others))
 
 
 async def test_a_new_voter_takes_part_after_everybody_was_restarted(world: World) -> None:
