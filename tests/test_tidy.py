@@ -138,6 +138,12 @@ def test_no_test_sleeps() -> None:
     assert not wrong, f"wait for a condition (tests/waiting.py) instead of for time: {wrong}"
 
 
+def test_nobody_waits_with_what_forgets_a_cancellation() -> None:
+    """`asyncio.wait_for` of Python 3.11 does when the awaited one is done then; `asyncio.timeout` does not."""
+    wrong = [str(path.relative_to(ROOT)) for path in MODULES.values() if "asyncio.wait_for(" in path.read_text()]
+    assert not wrong, wrong
+
+
 def test_no_path_of_a_machine_and_no_registry_host_is_in_the_source() -> None:
     banned = ["/" + "work/", "py" + "pi.org", "registry." + "npmjs", "python" + "hosted"]
     suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".sh", ".json", ".js", ".html", ""}

@@ -77,6 +77,7 @@ async def _find_lags(services: Services, positions: list[Position]) -> Lags:
 
     services.lags.find(positions, take)
     try:
-        return await asyncio.wait_for(found, LAG_SECONDS_MAX)
+        async with asyncio.timeout(LAG_SECONDS_MAX):
+            return await found
     except TimeoutError:
         return {}

@@ -217,7 +217,8 @@ class Membership:
         is_alone = self._lifecycle is not None and self._lifecycle.is_alone()
         if self._controller.log.is_leader and not is_alone:
             try:
-                to = await asyncio.wait_for(self._controller.log.transfer_leadership(), HAND_OVER_SECONDS_MAX)
+                async with asyncio.timeout(HAND_OVER_SECONDS_MAX):
+                    to = await self._controller.log.transfer_leadership()
                 log.info("node %d leads the metadata quorum now", to)
             except (ProposalFailed, TimeoutError) as error:
                 log.info("the metadata quorum elects a leader by itself: %s", error)

@@ -166,7 +166,8 @@ class LocalLog:
         if self._handler is None:
             raise ProposalFailed("nobody answers requests on this node", outcome_unknown=False)
         try:
-            return await asyncio.wait_for(_answer(self._handler, self._node_id, payload), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                return await _answer(self._handler, self._node_id, payload)
         except TimeoutError as error:
             raise ProposalFailed(f"no answer within {timeout_seconds} s", outcome_unknown=True) from error
 

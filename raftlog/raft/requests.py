@@ -93,7 +93,8 @@ class Requests:
         if self._handler is None:
             raise ProposalFailed("nobody answers requests on this node", outcome_unknown=False)
         try:
-            return await asyncio.wait_for(_run(self._handler, self._quorum.node_id, payload), left)
+            async with asyncio.timeout(left):
+                return await _run(self._handler, self._quorum.node_id, payload)
         except TimeoutError as error:
             raise ProposalFailed("the request was not carried out in time", outcome_unknown=True) from error
 
@@ -109,7 +110,8 @@ class Requests:
         try:
             if not self._send(leader_id, Kind.REQUEST, number, payload):
                 return None
-            status, value, unknown = await asyncio.wait_for(waiting, left)
+            async with asyncio.timeout(left):
+                status, value, unknown = await waiting
         except TimeoutError as error:
             raise ProposalFailed(f"node {leader_id} did not answer in time", outcome_unknown=True) from error
         finally:

@@ -168,7 +168,8 @@ class PeerTransport:
         loop = asyncio.get_running_loop()
         calling = loop.create_connection(lambda: Channel(self, node_id), *address)
         try:
-            _, channel = await asyncio.wait_for(calling, CALL_SECONDS_MAX)
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                _, channel = await calling
         except (OSError, UnicodeError) as error:  # a host name may be no name at all; a TimeoutError is an OSError
             self._failures[node_id] = f"{_why(error)} at {address[0]}:{address[1]}"
             return False

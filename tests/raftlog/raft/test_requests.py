@@ -125,3 +125,29 @@ class Silent(Side):
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
         self.requests.handle_with(decide)
+
+
+def test_who_is_cancelled_at_the_moment_of_the_answer_is_cancelled() -> None:
+    """asyncio.wait_for of Python 3.11 forgets it: a broker whose disk had failed never ended."""
+
+    async def story() -> None:
+        leader, asking = Side(LEADING, 1 << 60), Side(ASKING, 1 << 40)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def decide(_: int, payload: bytes) -> bytes:
+            return await answer
+
+        leader.requests.handle_with(decide)
+        leader.other, asking.other = asking, leader
+        waiting = asyncio.create_task(asking.requests.ask(b"ask", 20))
+        await settle()
+        (_, asked), *others = asking.requests._asked.values()
+        assert not others
+        asked.set_result((0, b"answer", False))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        answer.cancel()
+        await settle()
+
+    asyncio.run(story())
