@@ -1,8 +1,7 @@
 """One broker as an operating-system process: start it, hear that it serves, stop it, kill it, start it again.
 
-The ties are three pipes. On `--ready-fd` the broker writes one line of JSON once it accepts connections. From
-`--lifeline-fd` it reads end-of-file when the parent is gone, even through kill -9, and stops. The third it knows
-nothing of: it ends with the broker, which is how the parent learns of that without a signal handler.
+The ties are two pipes. On `--ready-fd` the broker writes one line of JSON once it accepts connections. From
+`--lifeline-fd` it reads end-of-file when the parent is gone, even through kill -9, and stops.
 """
 
 from __future__ import annotations
@@ -17,9 +16,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from raftlog.testing.fork_server import Order
+from raftlog.testing.forked_process import ForkedProcess
+
 START_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 30.0
 LOG_TAIL_BYTES = 4096
+# What a broker imports: always, in a quorum, and where faults may happen to it.
+_IMPORTS = ("raftlog.cli.main", "raftlog.cli.broker", "raftlog.broker.main")
+_OF_A_QUORUM = ("membership", "clock_check", "watchdog")
+_QUORUM_IMPORTS = ("raftlog.raft.hardened", *(f"raftlog.broker.runtime.{name}" for name in _OF_A_QUORUM))
+_FAULT_IMPORTS = ("raftlog.testing.faults.in_broker",)
 
 
 class BrokerDied(Exception):
@@ -65,10 +72,9 @@ class BrokerProcess:
         self.log_file = Path(log_file) if log_file is not None else None
         self.extra_arguments = tuple(extra_arguments)
         self._python = tuple(python)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
         self._ready: int | None = None
         self._lifeline: int | None = None
-        self._death: int | None = None
         self._waker: subprocess.Popen[bytes] | None = None
         self._waiting = threading.Lock()
         self._closing = threading.Lock()
@@ -103,16 +109,32 @@ class BrokerProcess:
     @property
     def death_fd(self) -> int | None:
         """Becomes readable when the running process ends; None when none was started."""
-        return self._death
+        return None if self._process is None or self._lifeline is None else self._process.fileno()
 
     @property
     def command(self) -> list[str]:
         """What to type to run the same broker by hand."""
-        command = [*self._python, *safe_path(), "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
-        command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        return [*self._python, *safe_path(), "-m", self.module, *self.arguments]
+
+    @property
+    def module(self) -> str:
+        """What `python -m` runs."""
+        return "raftlog"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the module is told."""
+        arguments = ["broker", "--node-id", str(self.node_id), "--data-dir", str(self.data_dir)]
+        arguments += ["--listen", self.address]
         for key, value in self.settings.items():
-            command += ["--set", f"{key}={value}"]
-        return [*command, *self.extra_arguments]
+            arguments += ["--set", f"{key}={value}"]
+        return [*arguments, *self.extra_arguments]
+
+    @property
+    def imports(self) -> list[str]:
+        """Modules that the process needs."""
+        quorum = _QUORUM_IMPORTS if "--peers" in self.extra_arguments else ()
+        return [*_IMPORTS, *quorum, *(_FAULT_IMPORTS if "--faults" in self.extra_arguments else ())]
 
     def start(self, *, wait: bool = True, timeout: float = START_TIMEOUT_SECONDS) -> None:
         """Start the process; with `wait`, return when it serves. Raises BrokerDied with the end of its log."""
@@ -121,22 +143,19 @@ class BrokerProcess:
         self.close()
         self._ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
-        self._death, death_end = os.pipe()
-        theirs = (ready_end, lifeline_end, death_end)
-        ties = ["--ready-fd", str(ready_end), "--lifeline-fd", str(lifeline_end)]
         log = None if self.log_file is None else os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        order = Order(self.module, self.arguments, self.imports, os.getcwd(), dict(os.environ))
         try:
-            self._process = subprocess.Popen(
-                [*self.command, *ties],
-                stdin=subprocess.DEVNULL,
-                stdout=log if log is not None else sys.stderr,
-                stderr=log if log is not None else None,
-                pass_fds=theirs,
-                # A session of its own: Ctrl-C in the terminal reaches only the parent, which stops us in order.
-                start_new_session=True,
+            self._process = ForkedProcess(
+                [*self._python, *safe_path()],
+                order,
+                stdout=sys.stderr.fileno() if log is None else log,
+                stderr=2 if log is None else log,
+                ready=ready_end,
+                lifeline=lifeline_end,
             )
         finally:
-            for descriptor in (*theirs, *([] if log is None else [log])):
+            for descriptor in (ready_end, lifeline_end, *([] if log is None else [log])):
                 os.close(descriptor)
         if wait:
             self.wait_until_ready(timeout)
@@ -229,10 +248,9 @@ class BrokerProcess:
         """Give the ties back. A process that still runs takes that as the order to stop."""
         self._close_ready()
         with self._closing:
-            ties, self._lifeline, self._death = (self._lifeline, self._death), None, None
-        for descriptor in ties:
-            if descriptor is not None:
-                os.close(descriptor)
+            lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            os.close(lifeline)
         self._dismiss_waker()
 
     def log(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.wiring import BROKERS_LISTENER, Wiring, write_wiring
-from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerProcess, safe_path
+from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerProcess
 
 HOST = "127.0.0.1"
 
@@ -34,10 +34,19 @@ class BrokerLinks(BrokerProcess):
         self._dial = reserve()
 
     @property
-    def command(self) -> list[str]:
+    def module(self) -> str:
         """See BrokerProcess."""
-        module = "raftlog.testing.faults.links"
-        return [*self._python, *safe_path(), "-m", module, "--directory", str(self._cluster)]
+        return "raftlog.testing.faults.links"
+
+    @property
+    def arguments(self) -> list[str]:
+        """See BrokerProcess."""
+        return ["--directory", str(self._cluster)]
+
+    @property
+    def imports(self) -> list[str]:
+        """See BrokerProcess."""
+        return [self.module]
 
     @property
     def bootstrap_servers(self) -> str:

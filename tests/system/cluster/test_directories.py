@@ -46,10 +46,10 @@ class OnTwoDisks(BrokerProcess):
     """A broker with log.dirs in place of --data-dir."""
 
     @property
-    def command(self) -> list[str]:
-        command = super().command
-        at = command.index("--data-dir")
-        return command[:at] + command[at + 2 :]
+    def arguments(self) -> list[str]:
+        arguments = super().arguments
+        at = arguments.index("--data-dir")
+        return arguments[:at] + arguments[at + 2 :]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,16 +78,6 @@ def network() -> Iterator[Network]:
     made.remove()
 
 
-class Namespaced(BrokerProcess):
-    """A broker that runs in a network namespace."""
-
-    namespace = ""
-
-    @property
-    def command(self) -> list[str]:
-        return ["ip", "netns", "exec", self.namespace, *super().command]
-
-
 @pytest.fixture(scope="module")
 def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory: Path = tmp_path_factory.mktemp("network")
@@ -94,7 +85,7 @@ def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     peers = ",".join(f"{node}@{network.address(node)}:{PEER_PORT}" for node in network.names)
     cluster.brokers = []
     for node, name in network.names.items():
-        broker = Namespaced(
+        broker = BrokerProcess(
             node,
             directory / f"broker-{node}",
             host=network.address(node),
@@ -103,8 +94,8 @@ def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             settings={**development_settings(3), "replica.lag.time.max.ms": "3000"},
             log_file=directory / f"broker-{node}.log",
             extra_arguments=["--peers", peers],
+            python=("ip", "netns", "exec", name, sys.executable),
         )
-        broker.namespace = name
         cluster.brokers.append(broker)
     cluster.start()
     yield World(cluster)

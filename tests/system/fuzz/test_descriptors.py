@@ -6,6 +6,7 @@ import contextlib
 import re
 import resource
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +22,10 @@ LIMIT = 300
 OPEN = 400
 
 
-class Restricted(BrokerProcess):
-    """A broker that may open few files, and cannot raise the limit."""
-
-    @property
-    def command(self) -> list[str]:
-        return ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh", *super().command]
+def limited(tmp_path: Path, limits: str, settings: dict[str, str] | None = None) -> BrokerProcess:
+    """A broker under limits of the shell."""
+    python = ("sh", "-c", f'{limits} && exec "$@"', "sh", sys.executable)
+    return BrokerProcess(1, tmp_path / "data", settings=settings, log_file=tmp_path / "log", python=python)
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def restricted(tmp_path: Path) -> Iterator[Watch]:
     """Its checkpoints are written several times a second, each as a new file."""
     settings = {f"log.flush.{name}checkpoint.interval.ms": "100" for name in ("offset.", "start.offset.")}
     settings |= {"replica.high.watermark.checkpoint.interval.ms": "100", "offsets.topic.num.partitions": "4"}
-    process = Restricted(1, tmp_path / "data", settings=settings, log_file=tmp_path / "log")
+    process = limited(tmp_path, f"ulimit -n {LIMIT}", settings)
     process.start()
     try:
         with watched(process) as watching:
@@ -59,28 +58,15 @@ def test_clients_that_open_more_connections_than_there_are_descriptors_stop_noth
     assert "offline" not in log and "cannot accept" not in log
 
 
-def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "LIMIT", 64)
-    process = Restricted(1, tmp_path / "data", log_file=tmp_path / "log")
+def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(tmp_path: Path) -> None:
+    process = limited(tmp_path, "ulimit -n 64")
     with pytest.raises(BrokerDied, match=r"may open fewer than 256 files.*Raise the hard limit"):
         process.start()
     assert process.returncode == 1 and not (tmp_path / "data").exists()
 
 
-class SmallFiles(BrokerProcess):
-    """A broker whose files may have 512 KB, or as many bytes as it likes to allow itself up to the second limit."""
-
-    hard = "unlimited"
-
-    @property
-    def command(self) -> list[str]:
-        return ["sh", "-c", f'ulimit -Sf 1024 && ulimit -Hf {self.hard} && exec "$@"', "sh", *super().command]
-
-
 def test_a_limit_of_the_size_of_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
-    process = SmallFiles(1, tmp_path / "data", log_file=tmp_path / "log")
+    process = limited(tmp_path, "ulimit -Sf 1024")
     process.start()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()
@@ -90,8 +76,7 @@ def test_a_limit_of_the_size_of_files_is_raised_as_far_as_it_may_be(tmp_path: Pa
 
 
 def test_a_broker_whose_files_cannot_hold_a_segment_does_not_start(tmp_path: Path) -> None:
-    process = SmallFiles(1, tmp_path / "data", log_file=tmp_path / "log")
-    process.hard = "4096"
+    process = limited(tmp_path, "ulimit -Sf 1024 && ulimit -Hf 4096")
     with pytest.raises(BrokerDied, match=r"may not have 2 GiB.*Raise the hard limit \(ulimit -Hf"):
         process.start()
     assert process.returncode == 1 and not (tmp_path / "data").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -278,13 +279,16 @@ def test_a_torn_write_keeps_a_part_that_the_seed_chooses(tmp_path: Path) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("faults", [False, True])
 def test_a_broker_without_faults_has_nothing_of_them_in_its_process(tmp_path: Path, faults: bool) -> None:
-    told = Cluster(1, tmp_path, faults=faults, python=(sys.executable, "-X", "importtime"))
-    try:
-        told.start()
-        told.stop()
-    finally:
-        told.close()
-    loaded = {line.rpartition("|")[2].strip() for line in told.brokers[0].log().splitlines() if "|" in line}
+    broker = Cluster(1, tmp_path, faults=faults, python=(sys.executable, "-X", "importtime")).brokers[0]
+    FaultDirectory(tmp_path).make()
+    with subprocess.Popen(broker.command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if " serving " in line:
+                process.terminate()
+    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
     assert "raftlog.broker.main" in loaded
     assert ("raftlog.testing.faults.protocol" in loaded) == faults == any("testing" in name for name in loaded)
 
