@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_metrics import RequestCounts
-from raftlog.broker.core.connection.reply import frame
+from raftlog.broker.core.connection.reply import EarlyReply, frame
 from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
@@ -122,6 +122,7 @@ class RequestContext:
         "is_large",
         "listener_name",
         "services",
+        "when_early",
     )
 
     def __init__(
@@ -149,6 +150,8 @@ class RequestContext:
         self._is_answered = False
         # Where the response will go, once the handler has returned without one.
         self._place: PendingReply | None = None
+        # A handler that only waits for more to say sets it: called when a later response would wait behind this one.
+        self.when_early: Callable[[], None] | None = None
         # How much work goes on in later turns; for a large request, what is called when there is no more.
         self._under_way = 0
         self._on_rest: Callable[[], None] | None = None
@@ -256,8 +259,18 @@ class RequestContext:
 
     def handler_returned(self) -> None:
         """Keep a place for the response, if there is none yet: what the connection asks next is answered after it."""
-        if not self._is_answered and not self.connection.closed:
+        if self._is_answered or self.connection.closed:
+            return
+        if self.when_early is None:
             self._place = self.connection.reserve_place()
+        else:
+            self._place = EarlyReply(self.connection, self.when_early)
+            self.connection.add_place(self._place)
+
+    @property
+    def can_be_early(self) -> bool:
+        """Whether `when_early` has an effect: as long as the handler has not returned."""
+        return self._place is None
 
     def log_change(self, what: str, changed: Sequence[str]) -> None:
         """Log what this client has changed, if anything: an operator wants to know who did that."""

@@ -5,18 +5,19 @@ Static members (KIP-345, v3).
 
 from __future__ import annotations
 
+from functools import partial
+
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.group.sync import heartbeat
 from raftlog.broker.runtime.group_host import GroupHost
+from raftlog.broker.runtime.held_heartbeats import goes_on_meanwhile
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> None:
-    """Answered at once."""
-
-    def beat(host: GroupHost) -> None:
-        context.respond(HeartbeatResponse(error_code=heartbeat(host.shard, request, host.now())))
+    """Answered at once, or when there is news for a client that does not wait for it."""
+    groups = context.services.groups
 
     def refuse(error: ErrorCode) -> None:
         if not request.group_id:
@@ -26,4 +27,23 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> None:
             error = ErrorCode.NONE
         context.respond(HeartbeatResponse(error_code=error))
 
-    context.services.groups.run(request.group_id, beat, refuse)
+    def beat(host: GroupHost) -> None:
+        now = host.now()
+        error = heartbeat(host.shard, request, now)
+        group = host.shard.classic(request.group_id)
+        if error is not ErrorCode.NONE or group is None or not may_hold():
+            context.respond(HeartbeatResponse(error_code=error))
+            return
+
+        def beat_then(host: GroupHost) -> None:
+            # Nothing was heard of it since.
+            context.respond(HeartbeatResponse(error_code=heartbeat(host.shard, request, now)))
+
+        session_ms = group.members[request.member_id].session_timeout_ms
+        then = partial(groups.run, request.group_id, beat_then, refuse)
+        context.when_early = host.held_heartbeats.hold(request.group_id, request.member_id, session_ms, then)
+
+    def may_hold() -> bool:
+        return context.can_be_early and goes_on_meanwhile(context.connection.software)
+
+    groups.run(request.group_id, beat, refuse)

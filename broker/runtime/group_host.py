@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from raftlog.broker.core.group.effects import (
     Continuation,
     Decision,
     Effects,
-    LateReply,
     RegexResolution,
     Write,
 )
@@ -42,6 +41,7 @@ from raftlog.broker.runtime.coordinator_host import (
     Producer,
     give_answer,
 )
+from raftlog.broker.runtime.held_heartbeats import HeldHeartbeats
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -54,6 +54,11 @@ ANSWERED_AT_ONCE = 100
 """So many members of a group are answered in one go; more than that in steps."""
 
 D = TypeVar("D")
+
+
+def answer(respond: Callable[[Any], None], make: Callable[[], Message]) -> None:
+    """Make an answer and give it."""
+    respond(make())
 
 
 class GroupHost(CoordinatorHost[CoordinatorRecord]):
@@ -90,8 +95,9 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         )
         self._unanswered: dict[Ticket, Callable[[Any], None]] = {}
         self._last_ticket = 0
-        # Answers that were decided and are not made yet, each with where it goes.
-        self._late: deque[tuple[Callable[[Any], None], Callable[[], Message]]] = deque()
+        # Answers that were decided and are not made yet.
+        self._late: deque[Callable[[], None]] = deque()
+        self.held_heartbeats = HeldHeartbeats(timers)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -130,7 +136,9 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         for ticket, response in effects.replies:
             self._unanswered.pop(ticket)(response)
         if effects.late_replies:
-            self._answer_late(effects.late_replies)
+            self._answer_late(partial(answer, self._unanswered.pop(each), make) for each, make in effects.late_replies)
+        for group_id in effects.rejoins:
+            self._answer_late(self.held_heartbeats.take(group_id))
         for write in effects.writes:
             self._write(write)
         self.shard.remember_rebalances(effects.rebalances, self.now())
@@ -145,12 +153,12 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             self._in_background(self._assign(group_id))
         self.schedule()
 
-    def _answer_late(self, replies: Sequence[LateReply]) -> None:
+    def _answer_late(self, answers: Iterable[Callable[[], None]]) -> None:
         """A few are answered now; many in steps, beside which others are served. Who was decided upon first is told
         first."""
         late = self._late
         is_answering = bool(late)
-        late.extend((self._unanswered.pop(ticket), make) for ticket, make in replies)
+        late.extend(answers)
         if self.is_closed or len(late) <= ANSWERED_AT_ONCE:
             self._answer_rest()
         elif not is_answering:
@@ -158,16 +166,12 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
 
     def _answer_in_steps(self) -> Iterator[None]:
         while self._late:
-            self._answer_next()
+            self._late.popleft()()
             yield
-
-    def _answer_next(self) -> None:
-        respond, make = self._late.popleft()
-        respond(make())
 
     def _answer_rest(self) -> None:
         while self._late:
-            self._answer_next()
+            self._late.popleft()()
 
     def _write(self, write: Write) -> None:
         records, then, appended = write
@@ -252,6 +256,7 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         super().close(error)
         self.execute(effects)
         self._answer_rest()
+        self.held_heartbeats.answer_all()
 
     # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
@@ -92,3 +92,18 @@ class PendingReply:
     def abandon(self) -> None:
         """The connection is gone: a late completion does nothing."""
         self._connection = None
+
+
+class EarlyReply(PendingReply):
+    """One that waits for more to say."""
+
+    __slots__ = ("_when_early",)
+
+    def __init__(self, connection: ReplySink, when_early: Callable[[], None]) -> None:
+        """`when_early` completes it."""
+        super().__init__(connection)
+        self._when_early = when_early
+
+    def complete_early(self) -> None:
+        """See PendingReply."""
+        self._when_early()

@@ -104,6 +104,7 @@ class Rebalance:
         group.sync_timer.cancel()
         initial = group.state is GroupState.EMPTY
         group.transition(GroupState.PREPARING_REBALANCE, self.now)
+        self.effects.rejoins.append(group.group_id)
         if initial:
             group.new_member_added = False
             group.initial_delay_ms = config.initial_rebalance_delay_ms

@@ -1,0 +1,99 @@
+"""Heartbeats that wait for news, on the connections of a client that goes on meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.broker.core.group.group_world import subscription
+from tests.conftest import Broker
+from tests.system.clients.groups import until
+from tests.system.clients.test_groups_story import Wire
+
+
+class Member:
+    """A member as librdkafka has it: all that it says to the coordinator goes over one connection."""
+
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        self._group, self._topic = group, topic
+        self.id, self.generation = "", -1
+        self.wire = Wire(address)
+        hello = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.14.0")
+        self.wire.send(hello, ApiVersionsResponse, 3).receive()
+
+    def send_join(self) -> None:
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=self.id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(self._topic))],
+        )
+        self.wire.send(request, JoinGroupResponse, 3)
+
+    def joined(self) -> Any:
+        answer = self.wire.receive()
+        self.id, self.generation = answer.member_id, answer.generation_id
+        return answer
+
+    def has_coordinator(self) -> bool:
+        request = FindCoordinatorRequest(coordinator_keys=[self._group])
+        answer = self.wire.send(request, FindCoordinatorResponse, 4).receive()
+        return bool(answer.coordinators[0].error_code == ErrorCode.NONE)
+
+    def sync(self) -> None:
+        plan = [SyncGroupRequestAssignment(member_id=self.id, assignment=b"plan")]
+        request = SyncGroupRequest(
+            group_id=self._group, generation_id=self.generation, member_id=self.id, assignments=plan
+        )
+        assert self.wire.send(request, SyncGroupResponse, 3).receive().error_code == ErrorCode.NONE
+
+    def send_heartbeat(self) -> None:
+        request = HeartbeatRequest(group_id=self._group, generation_id=self.generation, member_id=self.id)
+        self.wire.send(request, HeartbeatResponse, 3)
+
+    def send_commit(self) -> None:
+        partition = OffsetCommitRequestPartition(committed_offset=1)
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.id,
+            topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
+        )
+        self.wire.send(request, OffsetCommitResponse, 7)
+
+
+def test_a_commit_does_not_wait_behind_a_heartbeat_and_news_do_not_wait_for_the_next_one(
+    broker: Broker, topic: str, name: str
+) -> None:
+    first, second = (Member(broker.bootstrap_servers, name, topic) for _ in range(2))
+    until(first.has_coordinator, "there is a coordinator")
+    first.send_join()
+    assert first.joined().error_code == ErrorCode.NONE
+    first.sync()
+    for _ in range(3):
+        first.send_heartbeat()
+        assert first.wire.is_parked
+        first.send_commit()
+        assert first.wire.receive().error_code == ErrorCode.NONE
+        (topic_of_commit,) = first.wire.receive().topics
+        assert topic_of_commit.partitions[0].error_code == ErrorCode.NONE
+    first.send_heartbeat()
+    second.send_join()
+    assert first.wire.receive().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    first.send_join()
+    assert {first.joined().generation_id, second.joined().generation_id} == {2}
+    for member in (first, second):
+        member.wire.close()
