@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from raftlog.testing import BrokerProcess, cluster
+from raftlog.testing import BrokerProcess, Cluster
+from raftlog.testing.clusters import data_directory
 from raftlog.testing.ports import ReservedPort
 from tests.java import QUICK_START
 
@@ -55,8 +56,17 @@ def broker() -> Iterator[Broker]:
     if oracle:
         yield Broker(oracle, None)
         return
-    with cluster(settings={OVERDUE_CHECK: "200"}) as brokers:
-        yield Broker(brokers.bootstrap_servers, brokers.brokers[0])
+    with data_directory(None) as directory:
+        brokers = Cluster(1, directory, settings={OVERDUE_CHECK: "200"})
+        (process,) = brokers.brokers
+        for which in ("", "min."):
+            del process.settings[f"group.consumer.{which}heartbeat.interval.ms"]  # what is told of it is Kafka's
+        try:
+            brokers.start()
+            yield Broker(brokers.bootstrap_servers, process)
+        finally:
+            brokers.kill()
+            brokers.close()
 
 
 @pytest.fixture

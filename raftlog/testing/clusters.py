@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # What a laptop or a test wants: no wait for more group members, few partitions to create for the first commit.
 DEVELOPMENT_SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
+    # How soon a member of a consumer group (KIP-848) hears that another one has joined.
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
