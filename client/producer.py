@@ -414,7 +414,7 @@ class TransactionBlock:
             except TransactionFailed as failed:
                 await self._abort(failed)
                 raise
-        elif not (isinstance(error, KafkaError) and error.fatal):
+        else:
             await self._abort(error)
 
     async def _abort(self, reason: BaseException) -> None:
@@ -422,7 +422,7 @@ class TransactionBlock:
             await self._numbering.abort()
         except KafkaError as ending:
             # It is aborted first when the next one begins, or by the coordinator after transaction_timeout.
-            if isinstance(ending, ProducerFenced) and isinstance(reason, KafkaError):
+            if isinstance(ending, ProducerFenced) and isinstance(reason, KafkaError) and ending is not reason:
                 raise ending from reason
 
     async def send(

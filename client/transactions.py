@@ -118,6 +118,7 @@ class TransactionNumbering:
         """One that could not be aborted in time is aborted first."""
         if self._is_abandoned and (self.core.is_open or self.core.state is State.ABORTING):
             await self.abort()
+        self._is_abandoned = False  # it may have ended, and only the next epoch was not given any more
         await self.initialize()
         self.core.begin()
         self._began = time.monotonic()
@@ -164,6 +165,8 @@ class TransactionNumbering:
     async def send_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         """Commit where a group stands as part of the transaction."""
         self.check_usable()
+        if not positions:
+            return  # of nothing the coordinator never hears, and would not know a transaction with nothing else
         group = member.group
         if self.core.version < 2 and not self.core.has_group(group):
             await self._retrying(lambda: self._add_group(group), Step.COORDINATE)

@@ -419,6 +419,53 @@ async def test_a_commit_whose_time_was_over_before_an_answer_came_stays_in_doubt
                 await new.abort()
 
 
+async def test_a_transaction_with_no_records_and_no_offsets_commits(client: Client, topic: str, version: int) -> None:
+    """As of a poll that found nothing: nothing is added to it, so its coordinator does not know it."""
+    async with client.producer(transactional_id=topic) as producer:
+        for _ in range(2):
+            async with producer.transaction() as tx:
+                await tx.send_offsets({}, "group")
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"value")
+    assert await values(client, topic, 1) == [b"value"]
+
+
+async def test_an_error_that_ends_a_consumer_aborts_the_transaction_and_the_next_one_begins(
+    client: Client, topic: str, version: int
+) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        with pytest.raises(Rejected, match="fenced"):
+            async with producer.transaction() as tx:
+                await tx.send(topic, b"aborted")
+                raise Rejected(ErrorCode.FENCED_INSTANCE_ID, "group 'g'", "fenced")
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"committed")
+    assert await values(client, topic, 1) == [b"committed"]
+
+
+async def test_after_an_abort_whose_next_epoch_was_not_given_the_next_transaction_takes_records(
+    client: Client, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        numbering = producer._transactional()
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as tx:
+                await tx.send(topic, b"aborted")
+                await producer.flush()
+                numbering.core._needs_epoch = True
+                numbering.core.version = 1  # the second brings an epoch with each end
+                monkeypatch.setattr(numbering, "initialize", unanswered)
+                raise ZeroDivisionError
+        monkeypatch.undo()
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"committed")
+    assert await values(client, topic, 1) == [b"committed"]
+
+
+async def unanswered() -> None:
+    raise TimedOut("no answer")
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_after_an_abort_that_took_too_long_the_next_transaction_begins(version: int, is_stored: bool) -> None:
     """Nobody would end the last one otherwise, and no other could begin, ever."""
