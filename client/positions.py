@@ -166,12 +166,18 @@ class Positions:
         return [each for each, state in states.items() if self._fetching.partitions.get(each) is state]
 
     def _keep_unread(self, slices: Sequence[Slice]) -> None:
-        """To be given out record by record. Raises DamagedRecords, with what is not kept in its place again."""
-        for at, each in enumerate(slices):
+        """To be given out record by record. What is damaged is put in its place again, with all behind it.
+
+        Raises DamagedRecords when nothing comes before it.
+        """
+        parts = [part for each in slices for part in each.parts()]
+        for at, each in enumerate(parts):
             try:
                 records = each.records()[::-1]
             except DamagedRecords:
-                self._fetching.give_back(slices[at:])
+                self._fetching.give_back(parts[at:])
+                if self._unread:
+                    return
                 raise
             if records:
                 self._unread.append((each, records))

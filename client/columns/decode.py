@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raftlog.client.columns.scan import PADDING, Bytes, Ints, Unusual, record_starts, spans, varints
 from raftlog.client.core.errors import DamagedRecords
-from raftlog.client.core.fetched import Piece, Slice, decode_piece, verify
+from raftlog.client.core.fetched import Piece, Slice, decode_piece, in_order, verify
 from raftlog.client.core.isolation import AbortedFilter
 from raftlog.wire.batch import (
     LOG_APPEND_TIME_BIT,
@@ -92,7 +92,7 @@ def read_batches(
     view, aborted = memoryview(data), AbortedFilter(hidden)
     at, after = 0, first
     try:
-        for at, header in iterate_batches(view):
+        for at, header in in_order(iterate_batches(view)):
             piece = Piece(header, view[at : at + header.size], first, header.next_offset)
             after = header.next_offset
             if after <= first or aborted.hides(header, piece.data) or not header.records_count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -55,6 +55,14 @@ class Slice(NamedTuple):
     end: int
     leader_epoch: int
 
+    def parts(self) -> list[Slice]:
+        """The same, piece by piece."""
+        ends = [*(piece.first for piece in self.pieces[1:]), self.end]
+        return [
+            Slice(self.topic, self.partition, [piece], end, piece.header.partition_leader_epoch)
+            for piece, end in zip(self.pieces, ends, strict=True)
+        ]
+
     def records(self) -> list[ConsumerRecord]:
         """Decoded. Raises DamagedRecords."""
         found: list[ConsumerRecord] = []
@@ -82,6 +90,18 @@ def decode_piece(topic: str, partition: int, piece: Piece) -> list[ConsumerRecor
 
 
 _offset = itemgetter(0)
+
+
+def in_order(batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
+    """The same batches. Raises CorruptRecord for one that begins below the end of the one before it."""
+    reached: int | None = None
+    for at, header in batches:
+        if reached is not None and header.base_offset < reached:
+            raise CorruptRecord(f"one that begins at {header.base_offset} comes after one that ends before {reached}")
+        if header.last_offset_delta < 0:
+            raise CorruptRecord(f"its last offset is {header.last_offset_delta} behind its first")
+        reached = header.next_offset
+        yield at, header
 
 
 def verify(topic: str, partition: int, piece: Piece) -> None:

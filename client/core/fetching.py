@@ -8,7 +8,7 @@ from enum import Enum
 
 from raftlog.client.core.errors import DamagedRecords, NoOffset, Rejected
 from raftlog.client.core.fetch_session import Wanted
-from raftlog.client.core.fetched import Piece, Slice, cut, verify
+from raftlog.client.core.fetched import Piece, Slice, cut, in_order, verify
 from raftlog.client.core.isolation import AbortedFilter
 from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, TopicPartition
 from raftlog.client.core.partition_queue import LEADER_UNKNOWN
@@ -45,6 +45,7 @@ class PartitionState:
         "epoch",
         "failure",
         "fetched_to",
+        "handed_to",
         "high_watermark",
         "last_epoch",
         "last_stable_offset",
@@ -67,6 +68,8 @@ class PartitionState:
     def __init__(self, position: int | None) -> None:
         self.position = position
         self.fetched_to = position if position is not None else -1
+        self.handed_to = -1
+        """The end of what was handed out last; -1 if nothing was since the position was changed from outside."""
         self.epoch = -1
         """Leader epoch of the last record handed out."""
         self.last_epoch = -1
@@ -108,7 +111,7 @@ class PartitionState:
     def move(self, position: int | None) -> None:
         self.position = position
         self.fetched_to = position if position is not None else -1
-        self.epoch = self.last_epoch = -1
+        self.epoch = self.last_epoch = self.handed_to = -1
         self.pieces.clear()
         self.buffered = 0
         self.seeks += 1
@@ -251,7 +254,7 @@ class Fetching:
         hidden = AbortedFilter((data.aborted_transactions or ()) if committed else ())
         taken = 0
         try:
-            for at, header in iterate_batches(records):
+            for at, header in in_order(iterate_batches(records)):
                 if header.next_offset <= state.fetched_to:
                     continue
                 batch = records[at : at + header.size]
@@ -362,8 +365,8 @@ class Fetching:
         if not taken:
             return None
         last = taken[-1]
-        end = last.end if state.pieces else state.fetched_to
-        state.position = end
+        end = state.pieces[0].first if state.pieces else state.fetched_to
+        state.position = state.handed_to = end
         state.epoch = last.header.partition_leader_epoch
         return Slice(*partition, taken, end, state.epoch)
 
@@ -371,10 +374,11 @@ class Fetching:
         """What was taken, and not handed out after all, comes first again."""
         for each in reversed(slices):
             state = self.partitions.get((each.topic, each.partition))
-            if state is not None and state.position == each.end:
+            # The position may have gone on, over what nobody is to see.
+            if state is not None and state.handed_to == each.end:
                 state.pieces.extendleft(reversed(each.pieces))
                 state.buffered += sum(piece.header.size for piece in each.pieces)
-                state.position = each.pieces[0].first
+                state.position = state.handed_to = each.pieces[0].first
 
     def to_reset(self) -> Mapping[TopicPartition, int]:
         """Partitions whose position is to be looked up, and by which timestamp."""

@@ -142,6 +142,9 @@ def test_fetched_bytes_are_read_without_a_consumer() -> None:
     damaged[-1] ^= 1
     with pytest.raises(DamagedRecords, match=r"t\[3\]: the batch at offset 21 is damaged: the checksum"):
         read_batches("t", 3, damaged)
+    twice = batch_of(rows, 0) + batch_of(rows, 9)
+    with pytest.raises(DamagedRecords, match=r"t\[3\]: the batch at offset 10 is damaged: one that begins at 9"):
+        read_batches("t", 3, twice)
 
 
 async def test_a_consumer_gives_tables(client: Client, topic: str) -> None:

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import DamagedRecords
 from raftlog.client.core.fetch_session import Wanted
+from raftlog.client.core.fetched import Slice
 from raftlog.client.core.fetching import Fetching
 from raftlog.client.core.metadata import ClusterMetadata, Node, Partition, Topic
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.batch import encode_batch
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import EpochEndOffset, PartitionData
 from raftlog.wire.records import Record
@@ -121,6 +123,65 @@ def test_a_damaged_batch_is_told_wherever_in_it_reading_begins(position: int) ->
     fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=damaged), 0.0)
     with pytest.raises(DamagedRecords, match="checksum"):
         fetching.take(10)
+
+
+@pytest.mark.parametrize("second", [0, 2, 3])
+def test_a_batch_that_begins_below_the_end_of_the_one_before_it_is_damage(second: int) -> None:
+    """Records would be handed out twice, or skipped: no checksum covers where a batch says it is."""
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    moved = second.to_bytes(8, "big") + batch_at(BATCH)[8:]
+    part = PartitionData(partition_index=0, records=batch_at(0) + moved + batch_at(2 * BATCH))
+    fetching.received(HERE, wanted[HERE], part, 0.0)
+    assert [record.offset for record in fetching.take(10)[0].records()] == list(range(BATCH))
+    with pytest.raises(DamagedRecords, match=rf"t\[0\]: the batch at offset {BATCH} is damaged"):
+        fetching.take(10)
+
+
+def test_what_is_given_back_comes_again_though_the_position_went_on_over_what_nobody_sees() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    slices: list[Slice] = []
+    for records in (batch_at(0), marker_at(BATCH)):
+        ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+        fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=records), 0.0)
+        slices = fetching.take(10) or slices
+    assert fetching.partitions[HERE].position == BATCH + 1
+    fetching.give_back(slices)
+    fetching.check_invariants()
+    (again,) = fetching.take(10)
+    assert [record.offset for record in again.records()] == list(range(BATCH)) and again.end == BATCH + 1
+
+
+def test_of_several_parts_with_a_marker_between_them_none_is_lost_when_they_are_given_back() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    second = encode_batch([Record(BATCH + 1, 0, None, b"", ())], base_offset=BATCH + 1)
+    part = PartitionData(partition_index=0, records=batch_at(0) + marker_at(BATCH) + second)
+    fetching.received(HERE, wanted[HERE], part, 0.0)
+    parts = fetching.take(BATCH) + fetching.take(BATCH)
+    fetching.give_back(parts)
+    fetching.check_invariants()
+    (again,) = fetching.take(10)
+    assert [record.offset for record in again.records()] == [*range(BATCH), BATCH + 1]
+
+
+def test_nothing_is_given_back_to_a_partition_that_was_moved_meanwhile() -> None:
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0)
+    ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
+    fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=batch_at(0)), 0.0)
+    slices = fetching.take(10)
+    fetching.partitions[HERE].move(BATCH)
+    fetching.give_back(slices)
+    assert fetching.partitions[HERE].position == BATCH and not fetching.take(10)
+
+
+def marker_at(offset: int) -> bytes:
+    marker = TransactionMarker(committed=True, coordinator_epoch=0)
+    return encode_transaction_marker(marker, producer_id=7, producer_epoch=0, timestamp=0, base_offset=offset)
 
 
 def test_a_partition_whose_leader_failed_to_read_is_asked_for_again() -> None:
