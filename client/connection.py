@@ -57,6 +57,8 @@ class _Waiting(NamedTuple):
     reply: type[Message] | None
     """None for the first ApiVersions, whose bytes are looked at before they are decoded."""
     future: asyncio.Future[Any]
+    overdue: asyncio.TimerHandle
+    """Closes the connection, also when nobody waits for the reply any more: others would wait behind it."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -159,13 +161,11 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._waiting) >= WAITING_MAX:
             raise TimedOut(f"{self.address} owes {WAITING_MAX} replies")
         correlation_id, key, version = self._write(request, highest)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(correlation_id, key, version, reply, future))
-        try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise self._too_slow(timeout) from None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        overdue = loop.call_later(timeout, self._too_slow, timeout)
+        self._waiting.append(_Waiting(correlation_id, key, version, reply, future, overdue))
+        return await future
 
     def _too_slow(self, timeout: float) -> TimedOut:
         slow = TimedOut(f"{self.address} did not answer within {timeout:g} s")
@@ -264,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(NotKafka(f"{self.address} answered what it was not asked"))
             return
         waiting = self._waiting.popleft()
+        waiting.overdue.cancel()
         if waiting.future.done():
             return
         try:
@@ -289,9 +290,10 @@ class Connection(asyncio.BufferedProtocol):
             self._failure = failure
         self._takes_more.set()
         while self._waiting:
-            future = self._waiting.popleft().future
-            if not future.done():
-                future.set_exception(self._failure)
+            waiting = self._waiting.popleft()
+            waiting.overdue.cancel()
+            if not waiting.future.done():
+                waiting.future.set_exception(self._failure)
 
 
 def _reason(error: Exception) -> str:

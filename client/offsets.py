@@ -149,6 +149,7 @@ async def committed_offsets(
         has_ids = wanted is not None and all(known(topic) != ZERO_UUID for topic in wanted)
         highest = None if has_ids else OFFSET_FETCH_BY_NAME
         version = (await router.connection(node)).version_of(ApiKey.OFFSET_FETCH, highest)
+        names = {known(topic): topic for topic in wanted or ()}  # as they are asked for: others may be known after
         request = _offset_fetch(router, group, wanted, version)
         request.require_stable = require_stable
         answer = await router.ask(request, OffsetFetchResponse, node=node, highest=version)
@@ -159,7 +160,6 @@ async def committed_offsets(
             code = one.error_code
             topics += [(each.name, each.topic_id, each.partitions) for each in one.topics]
         check(code, f"group {group!r}")
-        names = {known(topic): topic for topic in wanted or ()}
         found: dict[TopicPartition, Position] = {}
         for name, topic_id, answered in topics:
             topic = name or names.get(bytes(topic_id), "")
@@ -203,7 +203,7 @@ async def commit_offsets(
 
     `topic_ids`: of the topics that were read. What is refused when it is sent again, after it was not answered, raises
     Rejected that is `in_doubt`. Raises Rejected with UNKNOWN_TOPIC_ID when one was deleted since, also if
-    another has its name; the others' offsets are committed.
+    another has its name; the others' offsets are committed. A topic that is there is committed for again.
     """
     ids = {topic: (topic_ids or {}).get(topic) or router.known.topic_id(topic) for topic, _ in offsets}
     names = {topic_id: topic for topic, topic_id in ids.items()}
@@ -228,14 +228,23 @@ async def commit_offsets(
         except KafkaError as error:
             is_unanswered |= error.code is None
             raise
-        gone = []
+        unknown = set()
         for answered in answer.topics:
             topic = answered.name or names.get(bytes(answered.topic_id), "")
             for each in answered.partitions:
                 if each.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
-                    gone.append(topic)
+                    unknown.add(topic)
                 else:
                     check(each.error_code, f"group {member.group!r}, {topic}[{each.partition_index}]")
+        return await gone_of(unknown)
+
+    async def gone_of(unknown: set[str]) -> list[str]:
+        """Raises Rejected, retriable, for topics that are there: the coordinator has not heard of them yet."""
+        if unknown:
+            await router.metadata(sorted(unknown))
+        gone = sorted(topic for topic in unknown if router.known.topic_id(topic) != ids[topic])
+        for topic in unknown.difference(gone):
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r}")
         return gone
 
     try:

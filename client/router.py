@@ -121,6 +121,7 @@ class Router:
             async with asyncio.timeout(seconds):
                 return await self._try_on(attempt, set(also), failures)
         except TimeoutError:
+            self.forget()
             if failures:
                 raise failures[-1] from None
             raise TimedOut(f"the brokers did not answer within {seconds:g} s") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -190,6 +191,32 @@ async def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Calla
     async with routed(unsteady.address) as router:
         (found,) = (await router.retrying(lambda: router.metadata([]))).brokers
     assert found.node_id == 7 and unsteady.connections == 3
+
+
+async def test_a_broker_that_stands_still_is_left_by_a_call_whose_time_was_over_first(
+    broker: Broker, peer: Callable[[Behaviour], Peer]
+) -> None:
+    """The call gives up before the request in it does: who asks next is not to wait behind that."""
+
+    def silent(connection: socket.socket) -> None:
+        speak_versions(connection, {ApiKey.METADATA: (0, 12)})
+        while connection.recv(1 << 16):
+            pass
+
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    router = Router([peer(silent).address, Address(host, int(port))], timeout=2)
+    with pytest.raises(TimedOut):
+        await router.retrying(lambda: router.metadata([]))
+    assert (await router.retrying(lambda: router.metadata([]))).brokers
+    await router.close()
+
+
+async def test_a_coordinator_that_did_not_answer_in_time_is_looked_for_anew() -> None:
+    router = Router([Address("127.0.0.1", 1)], timeout=0.01)
+    router._coordinators["group", 0] = 1
+    with pytest.raises(TimedOut):
+        await router.retrying(asyncio.Event().wait)
+    assert not router._coordinators
 
 
 async def test_retriable_codes_are_retried_and_others_are_not() -> None:
