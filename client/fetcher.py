@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from raftlog.client.core.errors import KafkaError, TimedOut
+from raftlog.client.core.errors import KafkaError, Rejected, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
 from raftlog.client.core.fetching import COMMITTED, Fetching, Received
 from raftlog.client.core.metadata import NO_LEADER, TopicPartition
@@ -258,23 +258,31 @@ class Fetcher:
         self, asked: Mapping[TopicPartition, int], is_as_before: Callable[[TopicPartition], bool]
     ) -> bool:
         """Those of one leader, or one whose leader is to be found: the others do not wait for it."""
+        now, refused = time.monotonic(), dict[TopicPartition, Rejected]()
+        committed = self._settings.is_read_committed
         try:
-            committed = self._settings.is_read_committed
-            found = await offsets_at(self._router, asked, read_committed=committed, tries_again=False)
+            found = await offsets_at(self._router, asked, read_committed=committed, refused=refused)
         except KafkaError as error:
-            if error.retriable:
-                self._in_trouble(error)
-            else:
-                self.fail(error)
-            for partition in asked:
-                self._router.known.forget_leader(partition)
+            self._not_found(asked, error)
             return False
         self._trouble_since = None
         for partition, offset in found.items():
             if is_as_before(partition):
                 self._fetching.partitions[partition].move(offset)
+        for partition, refusal in refused.items():
+            if is_as_before(partition):
+                self._fetching.partitions[partition].refused(refusal.code, now)
+            self._not_found([partition], refusal)
         self.arrived.set()  # who waits for positions
-        return True
+        return not refused
+
+    def _not_found(self, partitions: Iterable[TopicPartition], error: KafkaError) -> None:
+        if error.retriable:
+            self._in_trouble(error)
+        else:
+            self.fail(error)
+        for partition in partitions:
+            self._router.known.forget_leader(partition)
 
     async def _learn_leaders(self) -> None:
         topics = sorted({topic for topic, _ in self._fetching.partitions})

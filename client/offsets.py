@@ -67,27 +67,49 @@ class GroupMember(NamedTuple):
 
 
 async def offsets_at(
-    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True, tries_again: bool = True
+    router: Router,
+    partitions: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = True,
+    refused: dict[TopicPartition, Rejected] | None = None,
 ) -> dict[TopicPartition, int]:
     """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
-    found = await offsets_found(router, partitions, read_committed=read_committed, tries_again=tries_again)
+    found = await offsets_found(router, partitions, read_committed=read_committed, refused=refused)
     missing = {partition: LATEST for partition, offset in found.items() if offset < 0}
     if missing:
-        found |= await offsets_at(router, missing, read_committed=read_committed, tries_again=tries_again)
-    return found
+        found |= await offsets_at(router, missing, read_committed=read_committed, refused=refused)
+    return {partition: offset for partition, offset in found.items() if offset >= 0}
 
 
 async def offsets_found(
-    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True, tries_again: bool = True
+    router: Router,
+    partitions: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = True,
+    refused: dict[TopicPartition, Rejected] | None = None,
 ) -> dict[TopicPartition, int]:
-    """As `offsets_at`, and -1 where there is no record as late as that."""
-    if not tries_again:
-        return await _list_offsets(router, partitions, read_committed)
-    return await router.retrying(lambda: _list_offsets(router, partitions, read_committed))
+    """As `offsets_at`, and -1 where there is no record as late as that.
+
+    Tried again until all are found; with `refused` only once, and what leaders refuse of some is put there.
+    """
+    if refused is not None:
+        return await _list_offsets(router, partitions, read_committed, refused)
+
+    async def attempt() -> dict[TopicPartition, int]:
+        errors: dict[TopicPartition, Rejected] = {}
+        found = await _list_offsets(router, partitions, read_committed, errors)
+        for error in errors.values():
+            raise error
+        return found
+
+    return await router.retrying(attempt)
 
 
 async def _list_offsets(
-    router: Router, partitions: Mapping[TopicPartition, int], read_committed: bool
+    router: Router,
+    partitions: Mapping[TopicPartition, int],
+    read_committed: bool,
+    refused: dict[TopicPartition, Rejected],
 ) -> dict[TopicPartition, int]:
     leaders: dict[int, list[TopicPartition]] = {}
     for topic, index in partitions:
@@ -97,8 +119,11 @@ async def _list_offsets(
         answer = await router.ask(_offsets_request(theirs, partitions, read_committed), ListOffsetsResponse, node=node)
         for answered in answer.topics:
             for each in answered.partitions:
-                check(each.error_code, f"{answered.name}[{each.partition_index}]")
-                found[answered.name, each.partition_index] = each.offset
+                where = (answered.name, each.partition_index)
+                if each.error_code != ErrorCode.NONE:
+                    refused[where] = Rejected(ErrorCode.of(each.error_code), f"{where[0]}[{where[1]}]")
+                else:
+                    found[where] = each.offset
     return found
 
 

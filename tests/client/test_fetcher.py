@@ -16,6 +16,11 @@ from raftlog.client.fetcher import Fetcher
 from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from raftlog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from raftlog.wire.schema import ZERO_UUID
 
@@ -32,6 +37,9 @@ class Answers(Router):
         self._replies = deque(replies)
         self.known.nodes = {1: Node(1, Address("nowhere", 1))}
         self.known.topics["t"] = Topic(ZERO_UUID, {0: Partition(1, 0)})
+
+    def give(self, reply: Any) -> None:
+        self._replies.append(reply)
 
     async def ask(self, request: Any, reply: Any, **options: Any) -> Any:
         self.asked.append(request)
@@ -86,3 +94,26 @@ async def test_a_partition_that_is_taken_away_while_its_position_is_looked_up_en
         await asyncio.sleep(0)
     await fetcher.stop()
     assert fetcher.failure is None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+async def test_a_partition_whose_leader_refuses_to_look_its_position_up_holds_no_others_up(code: ErrorCode) -> None:
+    router, settings = Answers(), ConsumerSettings(auto_offset_reset="earliest")
+    router.known.topics["t"] = Topic(ZERO_UUID, {0: Partition(1, 0), 1: Partition(1, 0)})
+    parts = [
+        ListOffsetsPartitionResponse(partition_index=0, error_code=code),
+        ListOffsetsPartitionResponse(partition_index=1, offset=7),
+    ]
+    router.give(ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=parts)]))
+    fetching, both = Fetching(settings), [("t", 0), ("t", 1)]
+    for each in both:
+        fetching.assign(each, None)
+    fetching.begin(both, {})
+    fetcher = Fetcher(router, fetching, settings)
+    fetcher.wake()
+    async with asyncio.timeout(20):
+        await router.all_asked.wait()
+    await fetcher.stop()
+    assert fetching.partitions["t", 1].position == 7
+    assert fetching.unavailable(1e9, 1) == {("t", 0): code}
+    assert (fetcher.failure is None) == code.retriable
