@@ -284,16 +284,24 @@ class Consumer(Positions):
     async def _commit_as_member(
         self, group: str, positions: dict[TopicPartition, Position], deadline: float
     ) -> bool:
-        """False if the member's epoch was old, and there is time for another try."""
-        generation, member_id = self._runner.member_now() if self._runner is not None else (-1, "")
-        instance = self.settings.group_instance_id if self._runner is not None else None
-        member = GroupMember(group, generation, member_id if generation >= 0 else "", instance)
+        """False if the group has gone on with this member meanwhile, and there is time for another try."""
+        runner, instance = self._runner, None
+        generation, member_id = -1, ""
+        if runner is not None:
+            generation, member_id = runner.member_now()
+            instance = self.settings.group_instance_id
+            if generation < 0:  # without one it would be a commit from outside, which a group without members takes
+                text = "this member is not in the group at present"
+                raise Rejected(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group!r}", text)
         try:
-            await self._commit_of(member, positions)
+            await self._commit_of(GroupMember(group, generation, member_id, instance), positions)
         except Rejected as error:
-            if error.code == ErrorCode.STALE_MEMBER_EPOCH and time.monotonic() < deadline:
+            went_on = runner is not None and runner.member_now() not in ((generation, member_id), (-1, member_id))
+            is_old = error.code == ErrorCode.STALE_MEMBER_EPOCH or (error.code in NO_MEMBER and went_on)
+            if is_old and time.monotonic() < deadline:
                 return False
-            self._refused(error)
+            if not went_on:
+                self._refused(error)
             raise
         return True
 
