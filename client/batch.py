@@ -61,9 +61,13 @@ class Batch:
             raise MissingExtra("batch.arrow()", "arrow") from error
         return to_table(self.slices)
 
-    def withdraw(self) -> None:
-        """Count it as never handed out."""
-        self._progress.withdraw(self._tickets)
+    def parts(self) -> list[Slice]:
+        """The same, record batch by record batch."""
+        return [part for each in self.slices for part in each.parts()]
+
+    def withdraw(self) -> set[TopicPartition]:
+        """Count it as never handed out. Returns the partitions that are still read where it ends."""
+        return self._progress.withdraw(self._tickets)
 
     def __len__(self) -> int:
         return len(self.records)

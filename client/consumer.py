@@ -46,7 +46,6 @@ class Consumer(Positions):
         self._subscription = Subscription(router, settings, topics, pattern)
         self._runner: GroupRunner | None = None
         self._housekeeping: asyncio.Task[None] | None = None
-        self._current: list[tuple[TopicPartition, object]] = []
         self._polled_at = time.monotonic()
         self._polling = False
         self._committing = asyncio.Lock()
@@ -149,7 +148,7 @@ class Consumer(Positions):
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record. To ask for it says that the one before is done."""
-        self._finish_current()
+        self.finish_current()
         self._polled_at = time.monotonic()
         while (found := self._next_unread()) is None:
             if self._closed:
@@ -157,15 +156,10 @@ class Consumer(Positions):
             batch = await self.poll()
             # Counted record by record from here on.
             batch.withdraw()
-            self._keep_unread(batch.slices)
+            self._keep_unread(batch.parts())
         record, position = found
         self._current = self._progress.hand_out_one((record.topic, record.partition), position)
         return record
-
-    def _finish_current(self) -> None:
-        if self._current:
-            self._progress.done(self._current)
-            self._current = []
 
     async def _take(self, limit: int, deadline: float) -> list[Slice]:
         while True:
@@ -239,7 +233,7 @@ class Consumer(Positions):
         if self.settings.group is None:
             raise WrongState("this consumer is in no group")
         if offsets is None:
-            self._finish_current()
+            self.finish_current()
             await self._commit()
         elif member is None:
             await self._commit({each: Position(offset) for each, offset in offsets.items()})

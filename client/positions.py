@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from raftlog.client.batch import Batch
 from raftlog.client.core.errors import DamagedRecords, NoOffset, TimedOut, WrongState
 from raftlog.client.core.fetched import ConsumerRecord, Slice
 from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching, PartitionState
@@ -41,6 +42,8 @@ class Positions:
         self._progress = Progress()
         self._checked: list[Checked] = [self._fetching, self._fetcher, self._progress]
         """Whose promises are looked at; a consumer adds its member of a group."""
+        self._current: list[tuple[TopicPartition, object]] = []
+        """The record that was given out last, which is done when the next one is asked for."""
         self._unread: deque[tuple[Slice, list[ConsumerRecord]]] = deque()
         """What record-wise iteration took and has not given out yet; the records are in reverse order."""
 
@@ -165,12 +168,11 @@ class Positions:
         """Without what the group has taken away meanwhile, also if it has come back: that begins where the group is."""
         return [each for each, state in states.items() if self._fetching.partitions.get(each) is state]
 
-    def _keep_unread(self, slices: Sequence[Slice]) -> None:
+    def _keep_unread(self, parts: Sequence[Slice]) -> None:
         """To be given out record by record. What is damaged is put in its place again, with all behind it.
 
         Raises DamagedRecords when nothing comes before it.
         """
-        parts = [part for each in slices for part in each.parts()]
         for at, each in enumerate(parts):
             try:
                 records = each.records()[::-1]
@@ -181,6 +183,35 @@ class Positions:
                 raise
             if records:
                 self._unread.append((each, records))
+
+    def finish_current(self) -> None:
+        """The record that was given out last is done."""
+        if self._current:
+            self._progress.done(self._current)
+            self._current = []
+
+    def break_off(self, batch: Batch, given: int) -> None:
+        """Only so many of its records were given out: all but the last are done, and the others come again."""
+        here = batch.withdraw()
+        rest: list[Slice] = []
+        for part in batch.parts():
+            where = (part.topic, part.partition)
+            if where not in here:
+                given -= min(given, len(part.records()))
+                continue
+            if not given:
+                rest.append(part)
+                continue
+            records = part.records()
+            for record in records[:given]:
+                self.finish_current()
+                is_last = record is records[-1]
+                position = Position(part.end if is_last else record.offset + 1, part.leader_epoch)
+                self._current = self._progress.hand_out_one(where, position)
+            if given < len(records):
+                rest.append(part._replace(pieces=[part.pieces[0]._replace(first=records[given - 1].offset + 1)]))
+            given -= min(given, len(records))
+        self._fetching.give_back(rest)
 
     def _next_unread(self) -> tuple[ConsumerRecord, Position] | None:
         """A record that may be given out, and where to read on behind it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -15,6 +16,7 @@ from raftlog.client.batch import Batch
 from raftlog.client.client import Client
 from raftlog.client.consumer import Consumer
 from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import Closed
 from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
@@ -211,8 +213,19 @@ class SyncConsumer:
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record after record, without end. To ask for the next one says that the one before is done."""
+        self._thread.call(self.inner.finish_current)
         for batch in self.batches():
-            yield from batch
+            given = 0
+            try:
+                for part in batch.parts():
+                    for record in part.records():
+                        given += 1
+                        yield record
+            except BaseException:
+                # The loop was left: another one goes on behind the last record.
+                with suppress(Closed):
+                    self._thread.call(lambda batch=batch, given=given: self.inner.break_off(batch, given))  # type: ignore[misc]
+                raise
             self.done(batch)
 
     def done(self, batch: Batch) -> bool:
@@ -276,8 +289,8 @@ class SyncClient:
         timeout: float = 15.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._thread = LoopThread()
         self.inner = Client(bootstrap, client_id=client_id, timeout=timeout, tls=tls)
+        self._thread = LoopThread()
         self.admin = SyncAdmin(self.inner.admin, self._thread)
 
     def __enter__(self) -> SyncClient:

@@ -113,13 +113,19 @@ class Progress:
                 self._done[partition] = waiting.popleft().position
         return all_counted
 
-    def withdraw(self, tickets: Iterable[tuple[TopicPartition, object]]) -> None:
-        """These, the newest, were not handed out after all: their parts are, each by itself."""
+    def withdraw(self, tickets: Iterable[tuple[TopicPartition, object]]) -> set[TopicPartition]:
+        """These, the newest, were not handed out after all: their parts are, each by itself.
+
+        Returns their partitions, without those that were taken away meanwhile or sought away from.
+        """
+        found = set()
         for partition, ticket in tickets:
             assert isinstance(ticket, _Ticket)
             waiting = self._outstanding.get(partition)
             if waiting is not None and ticket.handed in waiting:
                 waiting.remove(ticket.handed)
+                found.add(partition)
+        return found
 
     def is_busy(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether anything of these is handed out and not done."""

@@ -55,6 +55,34 @@ def test_records_go_out_and_come_back(servers: Servers, name: str) -> None:
         assert client.admin.lag(name) == {(name, 0): 0} and values == [b"0", b"1", b"2"]
 
 
+def test_a_loop_over_records_that_was_left_goes_on_where_it_was(servers: Servers, name: str) -> None:
+    """What came with the last record is not lost, and what was asked for after is done."""
+    with SyncClient(servers.bootstrap) as client:
+        client.admin.create_topic(name, partitions=1)
+        with client.producer() as producer:
+            producer.send_batch(name, [b"%d" % n for n in range(10)])
+        with client.consumer(name, group=name, auto_offset_reset="earliest") as consumer:
+            found: list[bytes | None] = []
+            for end in (3, 4, 7):
+                for record in consumer:
+                    found.append(record.value)
+                    if len(found) == end:
+                        break
+            assert found == [b"%d" % n for n in range(7)]
+        assert client.admin.committed_offsets(name) == {(name, 0): 6}  # nobody asked for the one behind it
+        with client.consumer(name, group=name) as consumer:
+            assert next(iter(consumer)).value == b"6"
+            consumer.commit()
+            assert consumer.committed() == {(name, 0): 7}
+
+
+def test_a_client_that_cannot_be_made_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="no address"):
+        SyncClient("")
+    assert threading.active_count() == before
+
+
 def test_several_threads_share_a_producer(servers: Servers, name: str) -> None:
     with SyncClient(servers.bootstrap) as client:
         client.admin.create_topic(name, partitions=1)
@@ -97,7 +125,7 @@ def test_who_waits_in_another_thread_is_told_that_the_client_was_closed() -> Non
 # What only code in the event loop can use, or what blocking code has in another form.
 ONLY_WITH_ASYNCIO = {
     "Client": {"router"},
-    "Consumer": {"on_assigned", "on_revoked", "on_lost", "check_invariants"},  # SyncConsumer.listen sets them
+    "Consumer": {"on_assigned", "on_revoked", "on_lost", "check_invariants", "break_off", "finish_current"},
     "Producer": {"check_invariants"},
 }
 
