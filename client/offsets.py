@@ -117,13 +117,12 @@ async def _list_offsets(
     found: dict[TopicPartition, int] = {}
     for node, theirs in leaders.items():
         answer = await router.ask(_offsets_request(theirs, partitions, read_committed), ListOffsetsResponse, node=node)
-        for answered in answer.topics:
-            for each in answered.partitions:
-                where = (answered.name, each.partition_index)
-                if each.error_code != ErrorCode.NONE:
-                    refused[where] = Rejected(ErrorCode.of(each.error_code), f"{where[0]}[{where[1]}]")
-                else:
-                    found[where] = each.offset
+        parts = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
+        for where, each in parts.items():
+            if each.error_code == ErrorCode.NONE:
+                found[where] = each.offset
+            else:
+                refused[where] = Rejected(ErrorCode.of(each.error_code), f"{where[0]}[{where[1]}]")
     return found
 
 

@@ -215,18 +215,20 @@ class SyncConsumer:
         """Record after record, without end. To ask for the next one says that the one before is done."""
         self._thread.call(self.inner.finish_current)
         for batch in self.batches():
-            given = 0
-            try:
-                for part in batch.parts():
-                    for record in part.records():
-                        given += 1
-                        yield record
-            except BaseException:
-                # The loop was left: another one goes on behind the last record.
-                with suppress(Closed):
-                    self._thread.call(lambda batch=batch, given=given: self.inner.break_off(batch, given))  # type: ignore[misc]
-                raise
-            self.done(batch)
+            yield from self._records_of(batch)
+
+    def _records_of(self, batch: Batch) -> Iterator[ConsumerRecord]:
+        given = 0
+        try:
+            for record in (record for part in batch.parts() for record in part.records()):
+                given += 1
+                yield record
+        except BaseException:
+            # The loop was left: another one goes on behind the last record.
+            with suppress(Closed):
+                self._thread.call(lambda: self.inner.break_off(batch, given))
+            raise
+        self.done(batch)
 
     def done(self, batch: Batch) -> bool:
         """`batch.done()`, which may be called here too."""

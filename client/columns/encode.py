@@ -357,8 +357,10 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
     count = len(keys)
     if not count or keys.buffers()[2] is None:
         return np.zeros(count, np.uint32)
-    data = np.concatenate((np.frombuffer(keys.buffers()[2], np.uint8), np.zeros(4, np.uint8)))
-    begins = _offsets(keys)[:-1].astype(np.int64)
+    first, end = int(_offsets(keys)[0]), int(_offsets(keys)[-1])
+    # Theirs alone: a window of a large table has the buffer of all of it.
+    data = np.concatenate((np.frombuffer(keys.buffers()[2], np.uint8)[first:end], np.zeros(4, np.uint8)))
+    begins = _offsets(keys)[:-1].astype(np.int64) - first
     lengths = _lengths(keys)
     hashed = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     words = lengths >> 2

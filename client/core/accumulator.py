@@ -15,7 +15,7 @@ from raftlog.client.core.producer_batch import (
     ProducerIdentity,
     encoded_size,
 )
-from raftlog.wire.batch import HEADER_SIZE
+from raftlog.wire.batch import HEADER_SIZE, NO_SEQUENCE
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 NEVER = float("inf")
@@ -174,9 +174,9 @@ class Accumulator:
         return [batch for queue in self.queues.values() for batch in (*queue.in_flight, *queue.waiting)]
 
     def fail_unsent(self, failure: KafkaError) -> None:
-        """Fail what was never sent."""
+        """Fail what was never sent, and is no part of a batch that was: its numbers would be missing."""
         for queue in self.queues.values():
-            for batch in [each for each in queue.waiting if not each.was_sent]:
+            for batch in [each for each in queue.waiting if each.base_sequence == NO_SEQUENCE]:
                 queue.give_up(batch, failure)
 
     def fail_everything(self, failure: KafkaError) -> None:

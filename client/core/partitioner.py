@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from raftlog.wire.schema import Bytes
+
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
 _MASK = 0xFFFFFFFF
@@ -32,9 +34,9 @@ def _positive_hash(key: bytes) -> int:
     return murmur2(key) & 0x7FFFFFFF
 
 
-def partition_for_key(key: bytes, partitions: int) -> int:
+def partition_for_key(key: Bytes, partitions: int) -> int:
     """The partition, of `partitions`, that every record with this key goes to."""
-    return _positive_hash(key) % partitions
+    return _positive_hash(bytes(key)) % partitions
 
 
 class StickyPartitioner:

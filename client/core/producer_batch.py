@@ -268,6 +268,7 @@ def check_record(value: object, key: object, headers: object, partition: object,
     for pair in headers if isinstance(headers, Sequence) else (headers,):
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise TypeError(f"headers are a list of pairs like ('name', b'value'), and this is {pair!r}")
+        _utf8(pair[0])
         _check_bytes(f"header {pair[0]!r}", pair[1])
 
 
@@ -275,6 +276,8 @@ def _check_bytes(what: str, content: object) -> None:
     if content is not None and not isinstance(content, bytes | bytearray | memoryview):
         encode = ": .encode() makes bytes of it" if isinstance(content, str) else ""
         raise TypeError(f"{what} is bytes or None, not {type(content).__name__}{encode}")
+    if isinstance(content, memoryview) and content.nbytes != len(content):
+        raise TypeError(f"{what} is a memoryview of {content.format!r}, not of bytes: .cast('B') makes one of it")
 
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: HeaderPairs) -> int:
@@ -285,11 +288,18 @@ def encoded_size(key: bytes | None, value: bytes | None, headers: HeaderPairs) -
     return size
 
 
+def _utf8(name: str) -> bytes:
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise TypeError(f"header {name!r} is no text: {error.reason}") from error
+
+
 def _add_headers(fields: list[bytes], headers: Iterable[tuple[str, bytes | None]]) -> None:
     pairs = list(headers)
     fields.append(encode_varint(len(pairs)))
     for name, value in pairs:
-        text = name.encode("utf-8", "surrogateescape")
+        text = _utf8(name)
         fields += (encode_varint(len(text)), text)
         if value is None:
             fields.append(_NULL)

@@ -59,3 +59,17 @@ def test_bytes_are_counted_until_there_is_an_outcome(history: list[tuple[str, in
     accumulator.fail_everything(TimedOut("closed"))
     accumulator.check_invariants()
     assert accumulator.buffered == 0
+
+
+def test_parts_of_a_batch_that_was_too_large_are_not_failed_as_if_nothing_had_been_sent() -> None:
+    """Their numbers would be missing, and nobody would give others: the partition would stand still."""
+    accumulator = Accumulator(LIMITS, idempotent=True)
+    for _ in range(3):
+        accumulator.append(("t", 0), None, b"v", size=30, headers=(), timestamp=0, now=0.0)
+    ((sent,),) = accumulator.depart(5.0, lambda _: 1, IDENTITY).requests.values()
+    accumulator.queues["t", 0].answered(sent, ErrorCode.MESSAGE_TOO_LARGE, -1, -1)
+    accumulator.retry(sent, 0.0)
+    accumulator.append(("t", 0), None, b"v", size=30, headers=(), timestamp=0, now=5.0)
+    accumulator.fail_unsent(TimedOut("another partition's records failed"))
+    assert [batch.base_sequence for batch in accumulator.batches()] == [0, 1]
+    assert not accumulator.queues["t", 0].has_gap

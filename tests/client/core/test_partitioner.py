@@ -19,3 +19,9 @@ def test_known_keys_go_where_the_java_client_sends_them() -> None:
         -790332482,
     ]
     assert partition_for_key(b"foobar", 1) == 0
+
+
+def test_a_key_of_any_bytes_goes_where_the_same_bytes_go() -> None:
+    expected = partition_for_key(b"foobar", 7)
+    assert partition_for_key(bytearray(b"foobar"), 7) == expected
+    assert partition_for_key(memoryview(bytearray(b"foobar")), 7) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ GOOD: dict[str, Any] = {"value": b"v", "key": None, "headers": (), "partition": 
         ({"key": "k"}, "key is bytes or None"),
         ({"headers": {"a": b"1"}}, "headers are a list of pairs"),
         ({"headers": ["ab"]}, "headers are a list of pairs"),
+        ({"value": memoryview(array("I", [1, 2]))}, r"value is a memoryview of 'I', not of bytes: \.cast"),
+        ({"headers": [("\ud800", b"1")]}, "header .* is no text: surrogates not allowed"),
         ({"headers": [("a", "1")]}, "header 'a' is bytes or None"),
         ({"partition": "0"}, "partition is a whole number, not '0'"),
         ({"timestamp": time.time()}, "milliseconds since 1970"),
