@@ -225,7 +225,7 @@ class Broker:
         )
         self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
-        self._room.on_room = self.partitions.log_back
+        self._room.on_room = self._log_back
         self.partitions.on_no_room = self._room.no_room
         self.fetches = FetchService(
             self.loop,
@@ -347,6 +347,12 @@ class Broker:
             self._room.refused(partition_log)
         if self.membership is not None:
             self.membership.storage_failed(intact=partition_log.intact)
+
+    def _log_back(self, refused: UnavailableLog) -> None:
+        self.partitions.log_back(refused)
+        for coordinator in (self.groups, self.transactions):
+            if coordinator is not None:
+                coordinator.log_back(refused.topic, refused.index)
 
     def _last_directory_failed(self, error: OSError) -> None:
         """Nothing can be served here. Others can, if there are any: they take over when this process is gone."""

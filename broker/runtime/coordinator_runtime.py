@@ -179,6 +179,19 @@ class CoordinatorRuntime(ABC, Generic[H]):
             self._is_imported = True
             Thread(target=import_module, args=(self.host_module,), name="import", daemon=True).start()
 
+    def log_back(self, topic_name: str, index: int) -> None:
+        """A log that was offline is opened anew, perhaps one of this topic: what was built from it is built anew, for
+        the partition that its host has is out of service for good.
+        """
+        if topic_name != self.topic_name or self._is_stopped:
+            return
+        self._unreadable.discard(index)
+        if index in self.hosts:
+            self._close(index)
+        if self._epoch_led(index) is not None:
+            self._to_load[index] = None
+            self.spawn(self._load_in_background())
+
     def _epoch_led(self, index: int) -> LeaderEpoch | None:
         """The epoch in which this broker leads the partition, or None."""
         topic = self._topic

@@ -11,6 +11,8 @@ import pytest
 
 from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
+from raftlog.broker.core.group.records import NO_EXPIRY, CommittedOffset, OffsetRecord
 from raftlog.broker.main import _start
 from raftlog.broker.platform import Platform
 from raftlog.broker.ports import Disk
@@ -18,7 +20,9 @@ from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.raft.quorum import QuorumLog
-from raftlog.wire.errors import InvariantViolation
+from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import LeaderEpoch, Offset
+from raftlog.wire.schema import ZERO_UUID
 from tests.conftest import FreePort
 from tests.waiting import until
 
@@ -174,4 +178,40 @@ async def test_a_fault_in_the_upkeep_of_the_logs_is_told(tmp_path: Path, monkeyp
     await one.start()
     await until(lambda: bool(told))
     assert [type(fault) for fault in told] == [InvariantViolation]
+    await one.stop()
+
+
+async def test_a_coordinator_goes_on_when_its_log_is_back(tmp_path: Path) -> None:
+    """A log for which there were no descriptors is opened anew: who kept the one before could write nothing any more,
+    and every group in it had no coordinator until the broker was restarted."""
+    given = {"node.id": "1", "log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    one = Broker(BrokerConfig(given), Platform())
+    await one.start()
+    await one.controller.ensure_internal_topic(GROUP_TOPIC)
+
+    groups = one.groups
+    assert groups is not None
+
+    def commit(offset: int) -> list[ErrorCode]:
+        told: list[ErrorCode] = []
+        value = CommittedOffset(Offset(offset), LeaderEpoch(0), "", 1, NO_EXPIRY, ZERO_UUID)
+        records = [OffsetRecord("group", "t", 0, value)]
+        groups.run("group", lambda host: host.write(records, told.append), told.append)
+        return told
+
+    assert commit(1) == [ErrorCode.NONE]
+    index = groups.partition_of("group")
+    assert index is not None
+    partition_log = one.logs.get(GROUP_TOPIC, index)
+    assert partition_log is not None
+    partition_log.storage.fail(OSError(errno.EMFILE, "too many open files"))
+    assert commit(2) != [ErrorCode.NONE]
+    await until(lambda: partition_log.offline_reason is None)
+    # The new log is loaded first.
+    told = commit(3)
+    await until(lambda: bool(told))
+    assert told == [ErrorCode.NONE]
+    kept: list[int] = []
+    groups.run("group", lambda host: kept.append(host.shard.groups["group"].offsets.by_topic["t"][0].offset), print)
+    assert kept == [3]
     await one.stop()
