@@ -233,11 +233,14 @@ class _Coordinator:
         """Have it asked for with the next request."""
         replaced, asked = None, self._waiting.get(transaction.transactional_id)
         if asked is not None and (asked.transaction, asked.adds) != (transaction, adds):
-            if asked.transaction.producer_epoch > transaction.producer_epoch:
+            before = asked.transaction
+            # Epochs of two producer ids say nothing: who of them is fenced, only the coordinator knows.
+            is_same = before.producer_id == transaction.producer_id
+            if is_same and before.producer_epoch > transaction.producer_epoch:
                 answered(dict.fromkeys(wanted, ErrorCode.INVALID_PRODUCER_EPOCH))
                 return
             # A new instance of the producer has taken over; or it asks in another way, and asks again for these.
-            is_fenced = asked.transaction.producer_epoch < transaction.producer_epoch
+            is_fenced = is_same and before.producer_epoch < transaction.producer_epoch
             error = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION
             replaced, asked = asked, None
         if asked is None:
