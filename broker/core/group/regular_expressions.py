@@ -80,11 +80,13 @@ def refresh_is_due(
     """Whether a group's expressions are to be resolved again, as Kafka decides at a heartbeat of the group.
 
     `has_unresolved`: some of those that members have now were never resolved; `has_new_topics`: topics were created
-    since the last time; `interval_ms`: group.consumer.regex.refresh.interval.ms.
+    since the last time; `interval_ms`: group.consumer.regex.refresh.interval.ms. A last time in the future is of a
+    clock that was ahead, and puts nothing off.
     """
-    if now_ms <= last_refresh_ms + REFRESH_MIN_INTERVAL_MS:
+    since_ms = now_ms - last_refresh_ms
+    if 0 <= since_ms <= REFRESH_MIN_INTERVAL_MS:
         return False
-    return has_unresolved or has_new_topics or now_ms > last_refresh_ms + interval_ms
+    return has_unresolved or has_new_topics or not 0 <= since_ms <= interval_ms
 
 
 def _program_size(pattern: str) -> int:

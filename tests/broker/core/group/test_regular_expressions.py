@@ -131,6 +131,9 @@ def test_expressions_are_resolved_again_for_new_topics_but_not_too_often() -> No
     assert is_due(REFRESH_MIN_INTERVAL_MS + 1, new_topics=True)
     assert not is_due(600_000)
     assert is_due(600_001)
+    # Another coordinator's clock was ahead.
+    assert is_due(-1, unresolved=True)
+    assert is_due(-3_600_000)
 
 
 def test_the_library_is_imported_with_the_first_expression() -> None:
