@@ -97,9 +97,10 @@ class TransactionMarkers:
         self._is_scheduled = False
         for transaction, (topic, index), error in self.queues.drain_fenced():
             log.error(
-                "transactional.id=%s no more markers are sent, for partition=%s-%d has refused one: %s. Somebody else"
-                " has ended this transaction; `raftlog txn describe` shows what is left of it",
+                "transactional.id=%s %s, for partition=%s-%d has refused one: %s. Somebody else has ended this"
+                " transaction; `raftlog txn describe` shows what is left of it",
                 transaction.transactional_id,
+                "it lacks a marker for good" if transaction.refused else "no more markers are sent",
                 topic,
                 index,
                 error.name,

@@ -34,15 +34,18 @@ LeaderOf = Callable[[TopicPartition], BrokerId | None]
 class _Meaning(Enum):
     WRITTEN = auto()
     RETRY = auto()
+    REFUSED = auto()
+    """In this partition the marker will never be written; the others are to have theirs."""
     FENCED = auto()
+    """Another coordinator goes on with the transaction."""
 
 
 _MEANINGS: Mapping[ErrorCode, _Meaning] = {
     ErrorCode.NONE: _Meaning.WRITTEN,
     # The partition takes no transactions, so it has nothing of this one.
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _Meaning.WRITTEN,
-    # A newer epoch of this producer or of this coordinator has been there: somebody else has decided.
-    ErrorCode.INVALID_PRODUCER_EPOCH: _Meaning.FENCED,
+    # A newer epoch of this producer, or of this coordinator, has been there.
+    ErrorCode.INVALID_PRODUCER_EPOCH: _Meaning.REFUSED,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: _Meaning.FENCED,
 }
 """All others, and no answer, are tried again: the partition's leader has changed, or cannot write at the moment."""
@@ -58,6 +61,7 @@ class EndingTransaction:
         "index",
         "producer_epoch",
         "producer_id",
+        "refused",
         "remaining",
         "transaction_version",
         "transactional_id",
@@ -79,6 +83,8 @@ class EndingTransaction:
         self.index = index
         self.transactional_id = transactional_id
         self.remaining = dict.fromkeys(sorted(partitions))
+        # Those of the remaining ones that do not take it: with any of these the transaction is never done here.
+        self.refused: set[TopicPartition] = set()
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.committed = committed
@@ -108,8 +114,8 @@ class MarkerRequest:
 class MarkerQueues:
     """Markers by the broker that is to write them.
 
-    Invariant: each partition that a transaction lacks the marker of is in one place: queued for a broker, in one of the
-    few requests that a broker has to answer, or waiting to be tried again.
+    Invariant: each partition that a transaction lacks the marker of, and that has not refused it, is in one place:
+    queued for a broker, in one of the few requests that a broker has to answer, or waiting to be tried again.
     """
 
     def __init__(self, leader_of: LeaderOf) -> None:
@@ -218,6 +224,9 @@ class MarkerQueues:
             meaning = _MEANINGS.get(error, _Meaning.RETRY)
             if meaning is _Meaning.WRITTEN:
                 transaction.remaining.pop(partition, None)
+            elif meaning is _Meaning.REFUSED:
+                transaction.refused.add(partition)
+                self._fenced.append((transaction, partition, error))
             elif meaning is _Meaning.FENCED:
                 self._forget({transaction})
                 self._fenced.append((transaction, partition, error))
@@ -262,7 +271,9 @@ class MarkerQueues:
         return written
 
     def drain_fenced(self) -> list[tuple[EndingTransaction, TopicPartition, ErrorCode]]:
-        """The transactions that were given up since this was asked last, where, and why."""
+        """The transactions that were given up since this was asked last, or were refused in one partition: where, and
+        why.
+        """
         fenced, self._fenced = self._fenced, []
         return fenced
 
@@ -297,7 +308,9 @@ class MarkerQueues:
         if len(set(places)) != len(places):
             raise InvariantViolation("a marker is in two places")
         expected = {
-            (transaction, partition) for transaction in self._transactions for partition in transaction.remaining
+            (transaction, partition)
+            for transaction in self._transactions
+            for partition in transaction.remaining.keys() - transaction.refused
         }
         if set(places) != expected:
             wrong = [(transaction.transactional_id, partition) for transaction, partition in set(places) ^ expected]

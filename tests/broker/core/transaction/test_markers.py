@@ -167,8 +167,8 @@ def test_an_answer_that_leaves_a_partition_out_is_no_answer_for_it() -> None:
     assert queues.next_retry_ms() == RETRY_MS_MIN and not queues.drain_written()
 
 
-@pytest.mark.parametrize("error", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])
-def test_who_is_fenced_sends_no_more_markers_of_the_transaction(error: ErrorCode) -> None:
+def test_who_is_fenced_sends_no_more_markers_of_the_transaction() -> None:
+    error = E.TRANSACTION_COORDINATOR_FENCED
     queues, transaction, other = Queues(), ending(P0, P1, P2), ending(P1, producer_id=8)
     queues.add(transaction, 0)
     queues.send(ONE)
@@ -177,6 +177,22 @@ def test_who_is_fenced_sends_no_more_markers_of_the_transaction(error: ErrorCode
     assert queues.drain_fenced() == [(transaction, P1, error)]
     assert queues.send_all() == {ONE: [Sent(other, [P1])]}
     assert not queues.drain_written() and len(queues) == 1
+
+
+def test_a_partition_that_refuses_its_marker_keeps_no_other_from_its_own() -> None:
+    queues, transaction = Queues(), ending(P0, P1, P2)
+    queues.add(transaction, 0)
+    assert queues.send(ONE) == [Sent(transaction, [P0, P1])]
+    queues.leaders[P1] = TWO
+    queues.answer(ONE, (7, P0, E.INVALID_PRODUCER_EPOCH), (7, P1, E.NOT_LEADER_OR_FOLLOWER))
+    assert queues.drain_fenced() == [(transaction, P0, E.INVALID_PRODUCER_EPOCH)]
+    queues.retry(RETRY_MS_MAX)
+    queues.leaders_changed(RETRY_MS_MAX)
+    assert queues.send_all() == {TWO: [Sent(transaction, [P2, P1])]}
+    queues.answer(TWO, (7, P1, E.NONE), (7, P2, E.NONE))
+    queues.check_invariants()
+    # It is decided, and not done: whoever coordinates it next tries again.
+    assert not queues.drain_written() and list(transaction.remaining) == [P0]
 
 
 def test_a_partition_that_takes_no_transactions_has_nothing_of_them() -> None:
