@@ -22,6 +22,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> None:
         host.commit(decision, context.respond, refuse)
 
     def refuse(error: ErrorCode) -> None:
-        context.respond(refuse_commit(request, error))
+        image = context.services.controller.image
+        context.respond(refuse_commit(request, error, context.api_version, image))
 
     context.services.groups.run(request.group_id, commit, refuse)

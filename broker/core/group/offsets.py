@@ -93,7 +93,7 @@ def commit_offsets(
     if error is ErrorCode.NONE and group is not None:
         error = check_partitions(group, committer, _partitions_of(request, api_version, image))
     if error is not ErrorCode.NONE:
-        return Decision(refuse_commit(request, error), [])
+        return Decision(refuse_commit(request, error, api_version, image), [])
     if isinstance(group, ClassicGroup) and (member := group.members.get(request.member_id)) is not None:
         shard.keep_alive(member, now)
     expires_ms = NO_EXPIRY
@@ -111,7 +111,7 @@ def commit_offsets(
             together = commit_together(group_id, found, topic.partitions, now)
             if together:
                 records += together
-                topics.append(_answered(topic, ErrorCode.NONE))
+                topics.append(_answered(topic, ErrorCode.NONE, missing, count))
                 continue
         partitions = []
         for partition in topic.partitions:
@@ -158,16 +158,29 @@ def _find_topic(
     return image.topics.get(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The answer in which every partition has `error`. A topic without partitions is left out, as by Kafka."""
-    return OffsetCommitResponse(topics=[_answered(topic, error) for topic in request.topics if topic.partitions])
+def refuse_commit(
+    request: OffsetCommitRequest, error: ErrorCode, api_version: int, image: MetadataImage
+) -> OffsetCommitResponse:
+    """The answer in which every partition has `error`, but for those that are not there. A topic without partitions is
+    left out, as by Kafka.
+    """
+    topics = []
+    for topic in request.topics:
+        if topic.partitions:
+            found, missing = _find_topic(topic, api_version, image)
+            topics.append(_answered(topic, error, missing, 0 if found is None else len(found.partitions)))
+    return OffsetCommitResponse(topics=topics)
 
 
-def _answered(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+def _answered(
+    topic: OffsetCommitRequestTopic, error: ErrorCode, missing: ErrorCode, count: int
+) -> OffsetCommitResponseTopic:
+    """`missing` is what is said of partitions beyond the `count` that there are."""
+    indexes = [partition.partition_index for partition in topic.partitions]
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=[_answered_partition(partition.partition_index, error) for partition in topic.partitions],
+        partitions=[_answered_partition(index, error if 0 <= index < count else missing) for index in indexes],
     )
 
 

@@ -127,6 +127,7 @@ def commits(asker: Asker) -> None:
         offsets.commit("one topic without partitions", version, simple, [(topic, []), (other, [2])])
         offsets.commit("no topic", version, simple, [])
         member("no partitions, of a member that is not there", "zz", 3, topics=[(topic, [])])
+        member("some that are not there, of one that is not", "zz", 3, topics=[(topic, [0, 7]), (NO_TOPIC, [0])])
         offsets.commit("no group", version, "")
         if version >= 7:
             member("an instance that is not there", "m1", 2, group_instance_id="i9")

@@ -194,7 +194,8 @@ def test_the_process_that_was_replaced_cannot_commit() -> None:
 def test_a_member_of_a_group_that_is_not_there_is_told_in_the_words_of_its_version() -> None:
     world = World()
     for version, error in ((8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)):
-        assert commit(world, {("t", 0): 1}, member_id="m", generation=3, version=version) == {("t", 0): error}
+        told = commit(world, {("t", 0): 1, ("t", 3): 1}, member_id="m", generation=3, version=version)
+        assert told == {("t", 0): error, ("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert not world.shard.groups
 
 
