@@ -194,7 +194,8 @@ class Partition:
                 self._append_replicated(leadership, result.base_offset)
         elif log.storage.flush_due:
             self._owner.flush(self)
-        else:
+        elif self.error is _NONE:
+            # If not, the log has failed behind the batch, and whether there are followers is not known any more.
             self.advance(log.log_end_offset)
 
     def _append_replicated(self, leadership: Leadership, end_offset_before: int) -> None:

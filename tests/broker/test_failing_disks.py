@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raftlog.broker.core.log.producers import TransactionEnd
+from raftlog.broker.core.log.verification import NOT_REQUIRED
 from raftlog.broker.store.disk import OsDisk
 from raftlog.wire.errors import ErrorCode
 from tests.broker.brokers import Cluster, run
+from tests.broker.store.log_world import START_MS, batch_of
 from tests.waiting import until
 
 
@@ -65,5 +69,36 @@ def test_a_partition_that_leaves_a_failing_disk_takes_its_directory_offline_and_
             assert cluster[1].logs.get("t", 0) is None
             cluster[2].append("b")
             await until(cluster.is_replicated)
+
+    run(story)
+
+
+def test_a_follower_whose_log_fails_behind_what_it_has_appended_goes_on_with_the_others(tmp_path: Path) -> None:
+    """There is room for the marker of an aborted transaction, and none for the transaction index."""
+
+    class Full(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def story() -> None:
+        unhandled: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        async with Cluster(tmp_path, 2) as cluster:
+            cluster.create_topic((1, 2), (1, 2))
+            for index in range(2):
+                cluster[1].append("a", index=index)
+            await until(lambda: all(cluster.is_replicated(index) for index in range(2)))
+            log = cluster[2].partition().log
+            log.opened.segments.active.transactions._disk = Full()
+            now_ms = START_MS
+            records = batch_of([b"x"], now_ms, producer_id=7, base_sequence=0, transactional=True)
+            leader = cluster[1].partition()
+            leader.append_from_client(memoryview(bytearray(records)), now_ms, NOT_REQUIRED)
+            assert leader.append_marker(TransactionEnd(7, 0, False, 0), now_ms).error is ErrorCode.NONE
+            await until(lambda: log.offline_reason is not None)
+            for number in range(3):
+                cluster[1].append(f"{number}", index=1)
+                await until(lambda: cluster.is_replicated(1))
+        assert unhandled == []
 
     run(story)

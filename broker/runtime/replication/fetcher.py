@@ -258,6 +258,9 @@ class Fetcher:
         if self.throttles is not None and not self.throttles.is_idle and self._is_throttled(self.throttles, followed):
             self.throttles.followers.used(len(fetched.records or b""), int(self._loop.time() * 1000))
         state = followed.process(fetched)
+        if self._partitions.get(followed.key) is not followed:
+            # Its log has failed behind what was appended.
+            return
         if state is ReplicaState.FETCHING:
             if followed.is_dirty:
                 self._changed[followed] = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.producers import TransactionEnd
+from raftlog.broker.core.log.verification import NOT_REQUIRED
 from raftlog.broker.core.replica.leadership import Leadership, LeaderTerms
 from raftlog.broker.runtime.partition import Partition
 from raftlog.metadata.cluster_commands import IsrProposal
 from raftlog.metadata.records import PartitionState
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from tests.broker.store.log_world import START_MS, LogWorld, batch_of
 
@@ -71,3 +74,20 @@ def others_from(offset: int) -> bytes:
     batch[:8] = offset.to_bytes(8, "big")
     batch[12:16] = (1).to_bytes(4, "big")
     return bytes(batch)
+
+
+def test_a_leader_whose_log_fails_behind_a_marker_commits_nothing_that_its_followers_lack() -> None:
+    """Once there is room the log is used again, and its high watermark with it."""
+    world = LogWorld()
+    world.log.open()
+    partition = Partition("t", TOPIC_ID, 0, world.log, Owner())
+    both = PartitionState(0, BrokerId(1), LeaderEpoch(1), PartitionEpoch(1), (1, 2), (BrokerId(1), BrokerId(2)))
+    terms = LeaderTerms(BrokerId(1), 1000, lambda *_: True, lambda _: BrokerEpoch(1))
+    partition.become_leader(both, Leadership(terms, TOPIC_ID, both, 0, 0))
+    world.log._store.on_failure = lambda _, reason: partition.fail(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+    batch = batch_of([b"x"], START_MS, producer_id=7, base_sequence=0, transactional=True)
+    partition.append_from_client(memoryview(bytearray(batch)), START_MS, NOT_REQUIRED)
+    world.disk.failing["open"] = ".txnindex"
+    partition.append_marker(TransactionEnd(7, 0, False, 0), START_MS)
+    assert partition.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.log.high_watermark == 0
