@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
+from raftlog.broker.store.files import FULL_DISK_ERRORS
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.metadata_reserve import MetadataReserve

@@ -475,5 +475,6 @@ class PartitionManager:
         """The log cannot be used any more; who waits is told, and the other partitions go on."""
         if partition.read_error is not _NONE:
             return
-        log.error("partition=%r offline: %s", partition, failure)
+        # That of its log, or its directory, is told as an error.
+        log.debug("partition=%r offline: %s", partition, failure)
         self._drop(partition, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

@@ -44,8 +44,7 @@ from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.ports import Clock
 from raftlog.broker.store.checksums import verify_batch, verify_offset
 from raftlog.broker.store.cleaned_segments import CleanedSegments
-from raftlog.broker.store.files import read_exactly
-from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
+from raftlog.broker.store.files import FULL_DISK_ERRORS, read_exactly
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment

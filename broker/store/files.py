@@ -6,11 +6,16 @@ the cache has let go of it, and after retention has removed the file.
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
 from raftlog.broker.ports import Buffer, Disk
 
 MAX_OPEN_FILES = 4096
 """How many segment and index files stay open at once. More are opened when they are used, in place of the longest
 unused; the limit of the process (ulimit -n) must leave room for connections beside these."""
+
+FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 WHOLE_READ_BYTES = 1 << 20
 STAGED_SUFFIX = ".tmp"

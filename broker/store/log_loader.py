@@ -49,16 +49,18 @@ def load_log(
     high_watermark: int = 0,
     clean: bool,
     new: bool = False,
+    gaps_are_losses: bool = True,
 ) -> LoadedLog:
     """Open the log in `directory`.
 
     `clean` says that the broker stopped by itself: then indexes are complete; `new` that the directory was made just
-    now, and nothing need be looked for in it. Raises OSError, LogDamaged.
+    now, and nothing need be looked for in it; `gaps_are_losses` that what is missing between two segments behind the
+    recovery point was not compacted away. Raises OSError, LogDamaged.
     """
     loader = _Loader(
         store, directory, config, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean
     )
-    loader.high_watermark = high_watermark
+    loader.high_watermark, loader.gaps_are_losses = high_watermark, gaps_are_losses
     return loader.begin() if new else loader.run()
 
 
@@ -82,6 +84,7 @@ class _Loader:
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
         self.high_watermark = 0
+        self.gaps_are_losses = True
         self.clean = clean
         self.segments: list[Segment] = []
         self.snapshots = ProducerSnapshots(self.disk, directory)
@@ -111,6 +114,7 @@ class _Loader:
             segments=self.segments,
             epochs=self.epochs,
             producers=self.producers,
+            gaps_are_losses=self.gaps_are_losses,
         )
         end_offset = recovery.run(number, position, max(reached, self.recovery_point))
         if end_offset < self.log_start_offset:

@@ -128,10 +128,11 @@ class LogManager:
 
     def directory_failed(self, directory: DataDirectory, error: OSError) -> None:
         """The directory's own files cannot be written: it goes offline with all its logs."""
-        logger.error("directory=%s is offline until the broker starts again: %s", directory.path, error)
+        path, count = directory.path, len(directory.logs)
+        logger.error("directory=%s is offline until the broker starts again, logs=%d: %s", path, count, error)
         directory.offline_reason = str(error)
         for log in list(directory.logs.values()):
-            log.fail(error)
+            log.storage.fail(error, with_directory=True)
         if not self.online_directories():
             self.on_last_directory_failed(error)
 
@@ -158,8 +159,7 @@ class LogManager:
             if key in self._logs and not self._replaces(key, directory, place_of(*key)):
                 continue
             topic, index = key
-            config = configs.get(topic)
-            if config is None:
+            if (config := configs.get(topic)) is None:
                 config = configs[topic] = self._topic_config(topic)
             log = PartitionLog(
                 self.store,
@@ -168,12 +168,12 @@ class LogManager:
                 directory.partition_path(topic, index),
                 config,
                 log_start_offset=log_starts.get(key, 0),
-                # Without one: only what was safe is compacted, and recovery would take the gaps for losses.
-                recovery_point=recovery_points.get(key, cleaned_offsets.get(key, 0)),
+                recovery_point=recovery_points.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
+                cleaned_offset=cleaned_offsets.get(key, 0),
                 clean=directory.clean and key in recovery_points,
             )
-            log.cleaned_offset = cleaned_offsets.get(key, 0)
+            log.storage.gaps_are_losses = key in recovery_points or not (config.compact or log.cleaned_offset)
             self._add(directory, key, log)
         directory.stale.update(recovery_points, log_starts, high_watermarks, cleaned_offsets)
         directory.stale.difference_update(directory.logs)
@@ -335,10 +335,11 @@ class LogManager:
         return found
 
     def _set_aside(self, key: tuple[str, int], log: PartitionLog, why: str) -> None:
-        """Give its name free. An empty one is removed, others are kept until a person removes them. Raises OSError."""
+        """Give its name free, and the log up. An empty one is removed, others wait for a person. Raises OSError."""
         directory, is_empty = self._homes[key], not log.storage.stored_bytes()
         path = directory.set_aside(log.directory, doomed=is_empty)
         self._forget(key, log)
+        log.storage.offline_reason = log.offline_reason or f"{log.directory} {why}"
         if is_empty:
             self._remove_later(directory, path, log)
         else:
@@ -396,8 +397,7 @@ class LogManager:
         partition's directory cannot be renamed, the data directory goes offline: what it still has of the partition is
         removed by whoever can read it again.
         """
-        key = (topic, index)
-        log = self._logs.get(key)
+        log = self._logs.get(key := (topic, index))
         if log is None:
             return
         directory = self._homes[key]

@@ -47,6 +47,7 @@ class LogRecovery:
         segments: list[Segment],
         epochs: LeaderEpochs,
         producers: ProducerStates,
+        gaps_are_losses: bool,
     ) -> None:
         self._store = store
         self._disk = store.disk
@@ -55,6 +56,7 @@ class LogRecovery:
         self._segments = segments
         self._epochs = epochs
         self._producers = producers
+        self._gaps_are_losses = gaps_are_losses
         self.changed = False
 
     def run(self, number: int, position: int, end_offset: int) -> int:
@@ -69,6 +71,8 @@ class LogRecovery:
                 segment.times.keep(0)
                 segment.transactions.truncate_to(0)
                 segment.largest_timestamp, segment.first_timestamp = -1, -1
+                if not self._gaps_are_losses:
+                    end_offset = max(end_offset, segment.base_offset)
                 if segment.base_offset != end_offset:
                     # Segments meet where they roll: the end of the one before never reached the disk.
                     self._truncate(following - 1, self._segments[following - 1].size, end_offset)

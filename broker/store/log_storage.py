@@ -13,6 +13,7 @@ from typing import Final
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
+from raftlog.broker.store.files import FULL_DISK_ERRORS
 from raftlog.broker.store.log_loader import LoadedLog, load_log
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.pending_flush import PendingFlush
@@ -21,7 +22,6 @@ from raftlog.broker.store.store import Store
 
 logger = logging.getLogger("raftlog.log")
 
-FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_DISK_RETRY_MS: Final = 1000
 """After a full disk appends are refused at once for so long, before one may try again."""
 REFUSALS: Final = (*FULL_DISK_ERRORS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -35,7 +35,7 @@ class LogStorage:
     an acknowledgement. `clean` says that the log was closed, so that its end is the recovery point; `is_new` that its
     directory was made just now, and is empty. `full_reason` is why there are no appends for the moment. `intact` says
     that, offline or not, nothing that was acknowledged can be missing from the files as the operating system shows
-    them.
+    them. `gaps_are_losses` is False when the recovery point is not known and compaction may have been here.
 
     `on_offline` is called once, `on_full` with each append that finds no room; both with the reason.
     """
@@ -50,6 +50,7 @@ class LogStorage:
         "directory",
         "flush_due",
         "full_reason",
+        "gaps_are_losses",
         "intact",
         "is_new",
         "last_flush_ms",
@@ -75,6 +76,7 @@ class LogStorage:
         self._on_offline = on_offline
         self._on_full = on_full
         self.is_new = False
+        self.gaps_are_losses = True
         self.opened: OpenLog | None = None
         self.offline_reason: str | None = None
         self.intact = True
@@ -105,8 +107,9 @@ class LogStorage:
                 recovery_point=self.recovery_point,
                 clean=self.clean,
                 new=self.is_new,
+                gaps_are_losses=self.gaps_are_losses,
             )
-            self.is_new = False
+            self.is_new, self.gaps_are_losses = False, True
             opened, recovery_point = loaded.opened, loaded.recovery_point
             pending = opened.begin_flush(recovery_point) if opened.end_offset > recovery_point else None
         except (OSError, LogDamaged) as error:
@@ -245,8 +248,8 @@ class LogStorage:
         if self.intact:
             self.offline_reason = None
 
-    def fail(self, error: Exception) -> LogUnavailable:
-        """Take the log offline until the broker starts again; the exception to raise.
+    def fail(self, error: Exception, *, with_directory: bool = False) -> LogUnavailable:
+        """Take the log offline until the broker starts again, alone or `with_directory`; the exception to raise.
 
         After a failed sync the kernel may have dropped the pages it could not write and call them clean, so what
         is read back cannot be trusted before everything is checked from the recovery point on. A disk that is merely
@@ -257,7 +260,9 @@ class LogStorage:
             reason = str(error)
             self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
             until = "it is tried again" if self.intact else "the broker starts again"
-            logger.error("log=%s is offline until %s: %s", self.directory, until, reason)
+            # Of a whole directory one line tells.
+            level = logging.DEBUG if with_directory else logging.ERROR
+            logger.log(level, "log=%s is offline until %s: %s", self.directory, until, reason)
             self.abandon()
             self._on_offline(self.offline_reason)
         return LogUnavailable(self.offline_reason)

@@ -18,7 +18,7 @@ from raftlog.broker.core.log.results import FileRange
 from raftlog.broker.core.log.retention import Removal, SegmentFacts, segments_to_remove
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.ports import Buffer
-from raftlog.broker.store.files import Descriptor
+from raftlog.broker.store.files import FULL_DISK_ERRORS, Descriptor
 from raftlog.broker.store.leader_epoch_file import LeaderEpochFile
 from raftlog.broker.store.log_segments import LogSegments
 from raftlog.broker.store.names import DELETED_SUFFIX, PARTITION_METADATA, SWAP_SUFFIX
@@ -303,6 +303,9 @@ class OpenLog:
         segment = self.segments.truncate_to(end_offset)
         if (position := segment.position_of(end_offset)) < segment.size:
             segment.truncate(position, end_offset)
+        # It may have been complete before, and nobody had asked for its times.
+        segment.load_first_timestamp()
+        segment.load_largest_timestamp()
         self.epochs.truncate_from(end_offset)
         self.epoch_file.write(end_offset)
         self.snapshots.remove(lambda offset: offset > end_offset)
@@ -337,10 +340,16 @@ class OpenLog:
             high_watermark=high_watermark,
             now_ms=now_ms,
         )
+        if removal.number == len(self.segments):
+            try:
+                self.roll(self.end_offset, now_ms, config)
+            except OSError as error:
+                if error.errno not in FULL_DISK_ERRORS:
+                    raise
+                # No room for a new segment: the last one stays for now, and the others make room.
+                removal = removal._replace(number=removal.number - 1)
         if not removal.number:
             return removal
-        if removal.number == len(self.segments):
-            self.roll(self.end_offset, now_ms, config)
         # The names of those that stay are synced first: were they lost and the others gone, offsets would begin again.
         self.store.disk.sync_directory(self.directory)
         removed = self.segments.take_oldest(removal.number)

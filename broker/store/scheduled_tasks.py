@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from raftlog.broker.core.log.config import LONG_MAX
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store.files import FULL_DISK_ERRORS
 from raftlog.broker.store.log_manager import LogManager
-from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
 from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
 

@@ -388,16 +388,14 @@ class Segment:
     def rename(self, suffix: str) -> None:
         """Change what follows the names of all its files, e.g. to ".deleted". Raises OSError.
 
-        The log file is renamed last when the segment comes to life and first when it goes, so that no log file
-        is ever without its indexes.
+        The log file is renamed behind its indexes when the segment comes to life and first when it goes, so that no log
+        file is ever without them. The transaction index is always the last: while the log is `.swap` still, a start
+        takes one that has its name already for the old segment's, and it cannot be made again.
         """
         files = [(self.log, LOG_SUFFIX), (self.offsets.file, OFFSET_INDEX_SUFFIX), (self.times.file, TIME_INDEX_SUFFIX)]
-        if not suffix:
-            self.transactions.rename(suffix)
         for file, kind in files if suffix else reversed(files):
             file.rename(self.path + kind + suffix)
-        if suffix:
-            self.transactions.rename(suffix)
+        self.transactions.rename(suffix)
         self.suffix = suffix
 
     def remove(self) -> None:

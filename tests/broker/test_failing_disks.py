@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -42,6 +42,9 @@ def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(
             for index in range(3):
                 found = cluster[1].partitions.find_replica("t", None, index)
                 assert found is ErrorCode.KAFKA_STORAGE_ERROR
+            # One line of the log that failed, and one of its directory.
+            told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+            assert [" logs=3:" in line for line in told if "offline" in line] == [False, True]
             # The others go on without it.
             cluster.kill(1)
             for index in range(3):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from raftlog.broker.store.data_directory import Checkpoint, DataDirectory
+from raftlog.broker.core.log.transactions import AbortedTransaction
+from raftlog.broker.store.cleaner import LogCleaner
+from raftlog.broker.store.data_directory import CHECKPOINTS, Checkpoint, DataDirectory
 from raftlog.broker.store.names import RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.linearizability.simulator.machine.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
+from tests.broker.store.compaction_world import CompactedLog, copy_of, run_steps
 from tests.broker.store.store_world import Host
 
 
@@ -63,6 +67,34 @@ async def test_a_compacted_log_survives_the_loss_of_its_recovery_point(host: Hos
     assert log.read_bytes(0, 1 << 20, end_offset, min_one=True) == kept
 
 
+@pytest.mark.parametrize("before", [0, 20])
+@pytest.mark.parametrize("lost", [CHECKPOINTS, (RECOVERY_POINTS,)], ids=["all", "recovery points"])
+async def test_a_crash_in_the_middle_of_a_compaction_and_the_loss_of_its_checkpoints_lose_no_records(
+    host: Host, lost: Sequence[str], before: int
+) -> None:
+    write(host, before)
+    await host.tasks.flush_due_logs()
+    await host.tasks.compact()
+    log = write(host, 40)
+    await host.tasks.flush_due_logs()
+    await host.tasks.checkpoint(RECOVERY_POINTS)
+    segments = list(log.opened.segments)
+    steps = LogCleaner(host.manager.store, b"secret").clean(log, log.recovery_point)
+    while log.opened.segments[:2] == segments[:2] or not has_gaps(log):
+        step = next(steps)
+        if step is not None:
+            step()
+    end_offset, kept = log.log_end_offset, log.read_bytes(0, 1 << 20, log.log_end_offset, min_one=True)
+    host.kill()
+    for name in lost:
+        assert isinstance(host.disk, FaultyDisk)
+        host.disk.remove(f"/a/{name}")
+    host.start()
+    log = host.open()
+    assert log.log_end_offset == end_offset
+    assert log.read_bytes(0, 1 << 20, end_offset, min_one=True) == kept
+
+
 async def test_a_log_that_is_truncated_before_its_compaction_begins_is_not_compacted_beyond_what_is_safe(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,3 +121,54 @@ async def test_a_log_that_is_truncated_before_its_compaction_begins_is_not_compa
     host.kill()
     host.start()
     assert host.open().log_end_offset == end_offset
+
+
+async def test_a_segment_that_takes_batches_again_after_a_truncation_knows_its_largest_time(host: Host) -> None:
+    """Its end was compacted away, so nothing of it was cut, or read."""
+    late = host.clock.ms + 10_000
+    log = host.open()
+    batch = encode_batch([Record(0, late, b"late", b"v" * 50)])
+    assert log.append_as_leader(bytearray(batch), 0, host.clock.ms).error is ErrorCode.NONE
+    write(host, 30)
+    await host.tasks.flush_due_logs()
+    await host.tasks.compact()
+    assert has_gaps(log)
+    await host.manager.close()
+    host.kill()
+    host.start()
+    log = host.open()
+    first, second = log.opened.segments[:2]
+    assert first.next_offset() < second.base_offset
+    log.truncate_to(second.base_offset - 1)
+    write(host, 1)
+    assert first is log.opened.segments.active
+    assert first.load_largest_timestamp() == late
+    assert log.offset_for_timestamp(late) is not None
+
+
+def test_a_crash_between_the_names_of_a_cleaned_segment_keeps_its_transaction_index() -> None:
+    base = CompactedLog()
+    for number in range(12):
+        base.append(("a", f"{number}"), producer_id=11, transactional=1)
+        base.end_transaction(11, committed=number % 2 == 0)
+    base.append(("b", "v" * 300))
+    base.log.storage.flush()
+
+    def told(world: CompactedLog) -> set[AbortedTransaction]:
+        return {entry for segment in world.log.opened.segments for entry in segment.transactions.entries}
+
+    done = base.reopened(copy_of(base.disk))
+    run_steps(done.steps())
+    kept = told(done)
+    assert kept
+    for countdown in range(1000):
+        world = base.reopened(copy_of(base.disk))
+        world.disk.countdown = countdown
+        try:
+            run_steps(world.steps())
+        except PowerCut:
+            world.disk.kill()
+            assert kept <= told(base.reopened(world.disk))
+            continue
+        break
+    assert 40 < countdown < 999
