@@ -87,6 +87,7 @@ class _Loader:
         self.gaps_are_losses = True
         self.clean = clean
         self.segments: list[Segment] = []
+        self.epochs_are_lost = False
         self.snapshots = ProducerSnapshots(self.disk, directory)
 
     def begin(self) -> LoadedLog:
@@ -106,6 +107,8 @@ class _Loader:
             return self._start_empty()
         number = self._segment_of_recovery_point()
         position, reached = self._position_of_recovery_point(number)
+        if self.epochs_are_lost:
+            self._learn_epochs(number, position)
         self.producers = self._load_producers(number, position)
         recovery = LogRecovery(
             self.store,
@@ -155,13 +158,17 @@ class _Loader:
                 rebuild_indexes(segment, self.config)
 
     def _load_epochs(self, names: set[str]) -> LeaderEpochs:
-        if LEADER_EPOCHS not in names:
-            return LeaderEpochs()
-        try:
-            return LeaderEpochs(parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode()))
-        except (CorruptCheckpoint, UnicodeDecodeError) as error:
-            logger.error("log=%s the leader epochs cannot be read and begin anew: %s", self.directory, error)
-            return LeaderEpochs()
+        why = "there is no file"
+        if LEADER_EPOCHS in names:
+            try:
+                return LeaderEpochs(parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode()))
+            except (CorruptCheckpoint, UnicodeDecodeError) as error:
+                why = str(error)
+        if self.segments and self.segments[0].base_offset < self.recovery_point:
+            # Without them a replica that has parted from its leader would not be found out.
+            logger.error("log=%s the leader epochs are made again from the batches: %s", self.directory, why)
+            self.epochs_are_lost = True
+        return LeaderEpochs()
 
     def _start_empty(self, *, new: bool = False) -> LoadedLog:
         if self.recovery_point > self.log_start_offset:
@@ -246,6 +253,13 @@ class _Loader:
                 position, f"the log ends at offset {reached}, but it was safe up to {self.recovery_point}"
             )
         return position, reached
+
+    def _learn_epochs(self, number: int, position: int) -> None:
+        """From the headers of all batches below the recovery point."""
+        for each, segment in enumerate(self.segments[: number + 1]):
+            for _, header in segment.headers(0, position if each == number else segment.size):
+                if header.partition_leader_epoch > self.epochs.latest:
+                    self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     def _load_producers(self, number: int, position: int) -> ProducerStates:
         """The producers at the recovery point: the newest usable snapshot, and the headers of what follows it."""

@@ -8,6 +8,7 @@ differ (KIP-101, KIP-279, KIP-320, KIP-595).
     Fetching    the leader is not ready, or is none yet           Waiting, a little longer each time
     Fetching    FENCED_LEADER_EPOCH                               Fenced, until the metadata bring the next epoch
     Locating    start and end of the leader's log                 Fetching, from where the logs meet
+    Locating    the same, and our end is between the two          Waiting, a little longer each time
     Fetching,   a truncation for which much must be read          Truncating: the log is as it was, nothing is fetched
       Locating
     Truncating  that was read                                     Fetching, from where the log was truncated

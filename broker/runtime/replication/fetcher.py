@@ -323,6 +323,8 @@ class Fetcher:
             self._mark_changed(followed)
         elif followed.state is ReplicaState.TRUNCATING:
             self._truncate(followed)
+        elif followed.state is ReplicaState.WAITING:
+            self._delay(followed)
 
     # Flushing before an acknowledgement (flush.messages) ---------------------------------------------
 

@@ -221,9 +221,11 @@ class PartitionFetchState:
                     own_end,
                 )
                 partition_log.truncate_fully_and_start_at(outcome.restart_at)
+                return ReplicaState.FETCHING
         except LogUnavailable as failure:
             return self._failed(str(failure))
-        return ReplicaState.FETCHING
+        # It may answer the same again: it does, if it knows nothing of the epoch of our last record.
+        return ReplicaState.WAITING
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if what the class promises does not hold."""

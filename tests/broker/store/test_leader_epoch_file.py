@@ -1,8 +1,12 @@
-"""The leader-epoch-checkpoint, when a flush and a truncation come together."""
+"""The leader-epoch-checkpoint: when a flush and a truncation come together, and when it is lost."""
 
 from __future__ import annotations
 
-from tests.broker.store.log_world import LogWorld
+import pytest
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.store.names import LEADER_EPOCHS
+from tests.broker.store.log_world import DIRECTORY, LogWorld
 
 
 def test_epochs_of_a_flush_that_a_truncation_overtook_are_in_the_file() -> None:
@@ -44,3 +48,24 @@ def test_a_closed_log_writes_no_epochs() -> None:
     names = set(world.disk.names)
     pending.sync()
     assert set(world.disk.names) == names
+
+
+@pytest.mark.parametrize("content", [None, b"0\n3\n1 0\n"], ids=["gone", "cut short"])
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_epochs_whose_file_is_lost_are_made_again_from_the_batches(content: bytes | None, clean: bool) -> None:
+    """A follower without them would not be told that it has parted from its leader."""
+    world = LogWorld(LogConfig(segment_bytes=200))
+    for epoch in (1, 1, 3, 3, 4):
+        world.append_values(b"x" * 50, epoch=epoch)
+    world.log.storage.flush()
+    world.append_values(b"x" * 50, epoch=6)
+    world.checkpoint()
+    log = world.restart_clean() if clean else world.restart_killed()
+    path = f"{DIRECTORY}/{LEADER_EPOCHS}"
+    if content is None:
+        world.disk.remove(path)
+    else:
+        world.disk.names[path].content[:] = content
+    expected = [(1, 0), (3, 2), (4, 4), (6, 5)]
+    assert list(log.opened.epochs) == expected
+    assert list(world.restart_clean().opened.epochs) == expected

@@ -35,3 +35,14 @@ def test_a_cut_that_is_only_a_step_commits_nothing_of_what_is_left() -> None:
     followed.position(1000)
     assert followed.process(PartitionData(high_watermark=30, log_start_offset=0)) is ReplicaState.FETCHING
     assert world.log.high_watermark == 10
+
+
+def test_a_follower_whose_end_is_within_its_leaders_log_does_not_ask_again_at_once() -> None:
+    """The leader refuses it all the same while it does not know the epoch of the follower's last record."""
+    world = LogWorld()
+    world.log.append_as_leader(bytearray(batch_of((b"x",), world.clock.ms)), LeaderEpoch(7), world.clock.ms)
+    partition = Partition("t", bytes(16), 0, world.log, cast(PartitionOwner, None))
+    followed = PartitionFetchState(partition, BrokerId(2), LeaderEpoch(4), Backoff(5, 100))
+    assert followed.located(0, 30) is ReplicaState.WAITING
+    assert followed.located(20, 30) is ReplicaState.FETCHING
+    assert world.log.log_end_offset == 20
