@@ -28,14 +28,32 @@ class Position(NamedTuple):
     values: Mapping[Partition, int] | None = None
 
 
-def write(offsets: Offsets) -> Written:
+NEW: Written = {"(new)": {}}
+"""Where a query begins that has no checkpoint yet. No topic has such a name."""
+_BEGUN = "(from) "
+"""Before names of topics at the end of a query's first micro-batch: where it began, since Spark keeps only ends."""
+
+
+def write(offsets: Offsets, begun: Offsets | None = None) -> Written:
+    """`begun`: at the end of the first micro-batch, where that one begins, also when it comes again."""
     written: Written = {}
+    for (topic, index), offset in sorted((begun or {}).items()):
+        written.setdefault(_BEGUN + topic, {})[str(index)] = offset
     for (topic, index), offset in sorted(offsets.items()):
         written.setdefault(topic, {})[str(index)] = offset
     return written
 
 
 def read(written: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    return _read({topic: indexes for topic, indexes in written.items() if not topic.startswith("(")})
+
+
+def read_begun(written: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    """What `write` was told of where the first micro-batch begins."""
+    return _read({name[len(_BEGUN) :]: indexes for name, indexes in written.items() if name.startswith(_BEGUN)})
+
+
+def _read(written: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
     return {(topic, int(index)): offset for topic, indexes in written.items() for index, offset in indexes.items()}
 
 

@@ -22,7 +22,7 @@ from raftlog.client.core.progress import Position
 from raftlog.client.offsets import GroupMember, commit_offsets
 from raftlog.pipeline.session import session
 from raftlog.pipeline.source.batch import Task, read_task
-from raftlog.pipeline.source.offsets import Offsets, Partition, Written, read, write
+from raftlog.pipeline.source.offsets import NEW, Offsets, Partition, Written, read, read_begun, write
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, between, never_back, split
@@ -43,12 +43,14 @@ _logger = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one process as long as its query, but for `read`, which works on copies.
 
-    Offsets in Spark's checkpoint are {"topic": {"partition": next offset}}. A group, if there is one, only shows them.
+    Offsets in Spark's checkpoint are {"topic": {"partition": next offset}} (see `offsets.py`). A group, if there is
+    one, only shows them.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._trigger = Trigger()
+        self._begun: Mapping[Partition, int] | None = None
         self._target: dict[Partition, int] | None = None
         """With AvailableNow, where the query ends."""
         self._last: dict[Partition, int] = {}
@@ -58,10 +60,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits_from = 0.0
 
     def initialOffset(self) -> Written:
-        begin = session(self._options.connection).run(self._begin())
-        if self._target is not None:
-            self.prepareForTriggerAvailableNow()  # the end that was found before may lie before the beginning
-        return write(begin)
+        """Not the offsets themselves: Spark does not keep them, and asks again when the first micro-batch comes again,
+        which then might begin elsewhere. They are kept with its end.
+        """
+        return NEW
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -74,20 +76,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = session(self._options.connection).run(self._ends())
 
     def latestOffset(self, start: Written, limit: ReadLimit) -> Written:
-        begin = read(start)
+        begin = read(start) if start != NEW else self._begin()
         # What lies before `start` is in the checkpoint by now; `commit` comes one batch later, or never.
         self._show_progress(begin)
         last = session(self._options.connection).run(self._ends()) if self._target is None else self._target
         self._last, lost = never_back(begin, last)
         self._lost(lost)
-        return write(self._trigger.end(begin, self._last, self._limits(limit), time.monotonic()))
+        end = self._trigger.end(begin, self._last, self._limits(limit), time.monotonic())
+        if start == NEW:
+            return write(end, begin)
+        return start if end == begin else write(end)  # Spark compares the text
 
     def reportLatestOffset(self) -> Written | None:
         return write(self._last) if self._last else None
 
     def partitions(self, start: Written, end: Written) -> Sequence[InputPartition]:
         options = self._options
-        ranges = between(read(start), read(end))
+        ranges = between(read(start) if start != NEW else read_begun(end), read(end))
         return [
             Task(each)
             for each in split(ranges, least=options.min_partitions, records_max=options.max_records_per_partition)
@@ -111,7 +116,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least = options.min_offsets if self._target is None else None
         return Limits(most, least, options.max_trigger_delay_ms / 1000)
 
-    async def _begin(self) -> dict[Partition, int]:
+    def _begin(self) -> Mapping[Partition, int]:
+        """Where a new query begins."""
+        if self._begun is None:
+            self._begun = session(self._options.connection).run(self._start())
+            if self._target is not None:
+                self.prepareForTriggerAvailableNow()  # the end that was found before may lie before the beginning
+        return self._begun
+
+    async def _start(self) -> dict[Partition, int]:
         planner = self._planner()
         return await planner.start(await planner.partitions())
 

@@ -224,6 +224,26 @@ def test_a_stream_reads_partitions_that_are_new_from_their_beginning(
     assert stream(name, startingOffsets="earliest")[1] == [b"new"]
 
 
+def test_a_stream_that_began_at_the_end_goes_on_from_there_when_it_is_started_again(
+    stream: Any, topic: Topic, client: SyncClient
+) -> None:
+    name = topic(numbered(0, 3))
+    assert stream(name)[1] == []
+    fill(client, name, numbered(3, 8))
+    assert stream(name)[1] == numbered(3, 8)
+
+
+def test_the_first_batch_that_comes_again_begins_where_it_did(
+    stream: Any, topic: Topic, client: SyncClient, tmp_path: Path, name: str
+) -> None:
+    made, committed = topic(numbered(0, 8)), {"startingOffsets": "committed", "kafka.group.id": name}
+    client.admin.commit_offsets(name, {(made, 0): 3})
+    assert stream(made, **committed)[1] == numbered(3, 8)
+    client.admin.commit_offsets(name, {(made, 0): 6})
+    forget_the_last_commit(tmp_path / "checkpoint")
+    assert stream(made, **committed)[1] == numbered(3, 8)
+
+
 def test_a_stream_is_seen_as_a_group_and_can_begin_where_one_stands(
     stream: Any, topic: Topic, client: SyncClient, name: str
 ) -> None:
