@@ -149,9 +149,16 @@ class RangeReader:
     async def _missing(self, position: int, timeout: float) -> None:
         name = f"{self._wanted.topic}[{self._wanted.partition}]"
         # What was fetched last may be long ago, or of a leader that does not know yet how much is committed.
-        end = (await offsets_at(self._router, {self._partition: LATEST}, read_committed=False))[self._partition]
-        if position < end:
-            raise TimedOut(f"{name}: offset {position} did not come within {timeout:g} s")
+        try:
+            end = (await offsets_at(self._router, {self._partition: LATEST}, read_committed=False))[self._partition]
+        except Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            lost = f"{name} is not there any more"
+        else:
+            if position < end:
+                raise TimedOut(f"{name}: offset {position} did not come within {timeout:g} s")
+            lost = f"{name} ends at offset {end}, and {self._wanted.end} was to be read"
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{name} ends at offset {end}, and {self._wanted.end} was to be read")
+            raise DataLoss(lost)
         self._done = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from raftlog.pipeline.source.offsets import (
     parse_numbers,
     parse_position,
 )
+
+_logger = logging.getLogger(__name__)
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """In this order, and the last only with includeHeaders."""
@@ -174,7 +177,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         raise BadOption(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
     for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxTriggerDelay"):
         if not streaming and given.text(name) is not None:
-            raise BadOption(f"{name} is for streams: a batch read has one trigger")
+            _logger.warning("%s has no effect in a batch read, which has no triggers", name)
     return SourceOptions(
         connection=connection(given),
         topics=topics,

@@ -71,9 +71,8 @@ def available(start: Offsets, end: Offsets) -> int:
     return sum(max(0, until - start.get(each, 0)) for each, until in end.items())
 
 
-def never_back(start: Offsets, end: Offsets) -> tuple[dict[Partition, int], list[str]]:
-    """An end that is nowhere before `start`, and in words what has been lost where it would have been."""
-    found: dict[Partition, int] = {}
+def gone_back(start: Offsets, end: Offsets) -> list[str]:
+    """In words, what has been lost where `end` lies before `start`."""
     lost: list[str] = []
     for (topic, index), begin in start.items():
         until = end.get((topic, index))
@@ -81,8 +80,7 @@ def never_back(start: Offsets, end: Offsets) -> tuple[dict[Partition, int], list
             lost.append(f"{topic}[{index}] is not there any more")
         elif until < begin:
             lost.append(f"{topic}[{index}] ends at offset {until}, and was read to {begin} before")
-            found[topic, index] = begin
-    return {**end, **found}, lost
+    return lost
 
 
 class DataLoss(Exception):

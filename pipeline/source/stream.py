@@ -25,7 +25,7 @@ from raftlog.pipeline.source.batch import Task, read_task
 from raftlog.pipeline.source.offsets import NEW, Offsets, Partition, Written, read, read_begun, write
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
-from raftlog.pipeline.source.ranges import DataLoss, between, never_back, split
+from raftlog.pipeline.source.ranges import DataLoss, between, gone_back, split
 from raftlog.pipeline.source.triggers import Limits, Trigger
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # What lies before `start` is in the checkpoint by now; `commit` comes one batch later, or never.
         self._show_progress(begin)
         last = session(self._options.connection).run(self._ends()) if self._target is None else self._target
-        self._last, lost = never_back(begin, last)
-        self._lost(lost)
+        # An end that has gone back is taken as it is: what comes behind it is new, in a topic that was made anew, too.
+        self._last = last
+        self._lost(gone_back(begin, last))
         end = self._trigger.end(begin, self._last, self._limits(limit), time.monotonic())
         if start == NEW:
             return write(end, begin)

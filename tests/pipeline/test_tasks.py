@@ -127,6 +127,38 @@ def test_a_task_that_fails_leaves_nothing_to_see(broker: Broker, topic: Topic, c
     assert read(broker, Range(name, 0, 0, end)) == [b"y"]
 
 
+def test_a_topic_that_was_deleted_is_told_or_left_out(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic([b"gone"])
+    client.admin.delete_topic(name)
+    short = {"kafka.default.api.timeout.ms": "300"}
+    with pytest.raises(DataLoss, match=rf"{name}\[0\] is not there any more"):
+        read(broker, Range(name, 0, 0, 1), **short)
+    assert read(broker, Range(name, 0, 0, 1), failOnDataLoss="false", **short) == []
+
+
+def test_a_stream_goes_on_with_a_topic_that_was_made_anew_if_told_to(
+    broker: Broker, topic: Topic, client: SyncClient
+) -> None:
+    spark = pytest.importorskip("pyspark.sql.streaming.datasource")
+    from raftlog.pipeline.source.stream import StreamReader
+
+    name = topic([b"old"] * 5)
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "startingOffsets": "earliest"}
+    strict = StreamReader(parse_source(given, streaming=True))
+    reader = StreamReader(parse_source({**given, "failOnDataLoss": "false"}, streaming=True))
+    before = reader.latestOffset(reader.initialOffset(), spark.ReadAllAvailable())
+    client.admin.delete_topic(name)
+    client.admin.create_topic(name, partitions=1)
+    with pytest.raises(DataLoss, match="ends at offset 0, and was read to 5 before"):
+        strict.latestOffset(before, spark.ReadAllAvailable())
+    start = reader.latestOffset(before, spark.ReadAllAvailable())
+    assert start == {name: {"0": 0}} and list(reader.partitions(before, start)) == []
+    fill(client, name, [b"new"] * 3)
+    end = reader.latestOffset(start, spark.ReadAllAvailable())
+    (task,) = reader.partitions(start, end)
+    assert task.wanted == Range(name, 0, 0, 3)  # type: ignore[attr-defined]
+
+
 def test_empty_partitions_leave_no_marker(broker: Broker, topic: Topic, client: SyncClient) -> None:
     name = topic()
     assert write(broker, name, 0, []) == Result(0, False)

@@ -83,7 +83,6 @@ def test_brokers_have_to_be_named() -> None:
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "-2 (earliest) would read nothing"),
         ({"startingOffsets": "committed"}, "need kafka.group.id"),
         ({"commitOffsets": "true"}, "commitOffsets is for streams"),
-        ({"maxOffsetsPerTrigger": "5"}, "a batch read has one trigger"),
         ({"columns": "key,worth"}, "there is no 'worth', there are key, value, topic"),
         ({"columns": "headers"}, "set includeHeaders=true"),
     ],
@@ -105,6 +104,11 @@ def test_what_cannot_be_is_refused_with_a_way_out(given: dict[str, str], says: s
 )
 def test_what_a_stream_cannot_have_is_refused(given: dict[str, str], says: str) -> None:
     assert says in refused({**BASE, **given}, streaming=True)
+
+
+def test_what_only_a_stream_makes_use_of_is_passed_over_in_a_batch_read() -> None:
+    given = {**BASE, "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
+    assert parse_source(given, streaming=False).max_offsets == 5, "as Spark's own source does"
 
 
 def test_a_timestamp_goes_before_offsets() -> None:

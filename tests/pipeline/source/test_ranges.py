@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.source.offsets import Partition, check_covers
-from raftlog.pipeline.source.ranges import Range, available, between, limited, never_back, split, too_small
+from raftlog.pipeline.source.ranges import Range, available, between, gone_back, limited, split, too_small
 
 ranges = st.lists(
     st.builds(lambda at, start, size: Range("t", at, start, start + size), st.integers(0, 9), st.integers(0, 50),
@@ -67,11 +67,11 @@ def test_a_new_partition_is_read_from_its_first_offset() -> None:
     assert between({("a", 0): 5}, {("a", 0): 7, ("a", 1): 3}) == [Range("a", 0, 5, 7), Range("a", 1, 0, 3)]
 
 
-def test_an_end_never_goes_back_and_says_what_is_lost() -> None:
-    start = {("a", 0): 5, ("a", 1): 5, ("a", 2): 5}
-    found, lost = never_back(start, {("a", 0): 3, ("a", 1): 9})
-    assert found == {("a", 0): 5, ("a", 1): 9}
-    assert lost == ["a[0] ends at offset 3, and was read to 5 before", "a[2] is not there any more"]
+def test_an_end_that_has_gone_back_says_what_is_lost_and_is_where_to_go_on() -> None:
+    start, end = {("a", 0): 5, ("a", 1): 5, ("a", 2): 5}, {("a", 0): 3, ("a", 1): 9}
+    assert between(start, end) == [Range("a", 1, 5, 9)]
+    assert limited(start, end, 2) == {("a", 0): 3, ("a", 1): 7}
+    assert gone_back(start, end) == ["a[0] ends at offset 3, and was read to 5 before", "a[2] is not there any more"]
 
 
 def test_a_start_before_what_is_left_is_told() -> None:
