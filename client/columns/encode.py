@@ -240,7 +240,10 @@ def _headers(column: pa.Array | None) -> pa.Array | None:
         return None  # lists, and all of them empty
     elif not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
         raise BadTable(f"column 'headers' is {kind}, not a list of structs of key (text) and value (bytes)")
-    names, contents = (pc.list_flatten(column).field(at) for at in range(2))
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        raise BadTable("column 'headers' has a header that is NULL")
+    names, contents = (flat.field(at) for at in range(2))
     if names.null_count:
         raise BadTable("column 'headers' has a header without a key")
     if not _list_lengths(column).any():

@@ -71,24 +71,33 @@ class FaultyDisk(OsDisk):
     def __init__(self, happened: Callable[[FaultSpec, int, float], None]) -> None:
         """`happened(fault, bytes, ms)` is called whenever a fault has had an effect, from any thread."""
         self._happened = happened
-        self._faults: dict[str, FaultSpec] = {}
+        self._faults: dict[str, list[FaultSpec]] = {}
         self._paths: dict[int, str] = {}
         self._files: dict[str, _File] = {}
         # What was freed since the disk is full, as far as nobody has used it.
         self._freed_bytes = 0
 
     def install(self, specs: Sequence[FaultSpec]) -> None:
-        """These faults are in force, one of a kind."""
+        """These faults are in force. Those of a kind happen together: slow ones add up."""
         was_full = "full-disk" in self._faults
-        self._faults = {spec.kind: spec for spec in specs}
+        found: dict[str, list[FaultSpec]] = {}
+        for spec in specs:
+            found.setdefault(spec.kind, []).append(spec)
+        self._faults = found
         if not was_full:
             self._freed_bytes = 0
 
     def _fails(self, kind: str, number: int, size: int = 0) -> None:
-        fault = self._faults.get(kind)
-        if fault is not None:
+        faults = self._faults.get(kind, ())
+        for fault in faults:
             self._happened(fault, size, 0.0)
+        if faults:
             raise OSError(number, os.strerror(number))
+
+    def _slowed(self) -> None:
+        for slow in self._faults.get("slow-disk", ()):
+            time.sleep(slow.seconds)
+            self._happened(slow, 0, slow.seconds * 1000)
 
     def _grow(self, size: int) -> None:
         if "full-disk" in self._faults:
@@ -140,10 +149,7 @@ class FaultyDisk(OsDisk):
     def sync(self, descriptor: int, /) -> None:
         """See Disk."""
         self._fails("sync-error", errno.EIO)
-        slow = self._faults.get("slow-disk")
-        if slow is not None:
-            time.sleep(slow.seconds)
-            self._happened(slow, 0, slow.seconds * 1000)
+        self._slowed()
         size = os.fstat(descriptor).st_size
         super().sync(descriptor)
         self._synced(self._paths.get(descriptor, ""), size)
@@ -151,6 +157,7 @@ class FaultyDisk(OsDisk):
     def sync_filesystem(self, descriptor: int, /) -> bool:
         """See Disk."""
         self._fails("sync-error", errno.EIO)
+        self._slowed()
         sizes = {path: os.path.getsize(path) for path in list(self._files) if os.path.exists(path)}
         if not super().sync_filesystem(descriptor):
             return False

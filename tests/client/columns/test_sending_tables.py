@@ -146,6 +146,7 @@ def test_timestamps_of_any_unit_and_headers_as_a_map_are_sent() -> None:
         ({"value": [b"x"], "partition": ["0"]}, "not whole numbers"),
         ({"value": [b"x"], "headers": ["a"]}, "not a list of structs"),
         ({"value": [b"x"], "headers": [[{"key": None, "value": b""}]]}, "without a key"),
+        ({"value": [b"x"], "headers": pa.array([[None]], pa.list_(HEADER))}, "a header that is NULL"),
     ],
 )
 def test_a_table_that_is_none_of_records_is_refused_in_words(columns: dict[str, Any], reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -239,6 +240,32 @@ def test_on_a_full_disk_room_that_is_freed_can_be_used(tmp_path: Path) -> None:
     assert disk.write_at(file, bytes(5000), 0) == 5000, "in the place of what is there"
     with pytest.raises(OSError, match="No space left"):
         disk.write_at(file, bytes(5000), 5000)
+
+
+@pytest.mark.parametrize("kind", ["full-disk", "slow-disk", "sync-error"])
+def test_faults_of_one_kind_happen_together_to_a_disk(tmp_path: Path, kind: str) -> None:
+    happened: list[tuple[int, float]] = []
+    disk = FaultyDisk(lambda fault, _, ms: happened.append((fault.number, ms)))
+    file = disk.open(str(tmp_path / "log"), create=True)
+    disk.install([FaultSpec(kind, number=number, seconds=number / 1000) for number in (1, 2)])
+
+    def use() -> None:
+        disk.write_at(file, b"record", 0)
+        disk.sync(file)
+
+    with pytest.raises(OSError) if kind != "slow-disk" else nullcontext():
+        use()
+    took = (1.0, 2.0) if kind == "slow-disk" else (0.0, 0.0)
+    assert happened == [(1, took[0]), (2, took[1])]
+
+
+def test_a_slow_disk_is_slow_for_all_files_at_once(tmp_path: Path) -> None:
+    happened: list[float] = []
+    disk = FaultyDisk(lambda fault, _, ms: happened.append(ms))
+    file = disk.open(str(tmp_path / "log"), create=True)
+    disk.install([FaultSpec("slow-disk", seconds=0.001)])
+    disk.sync_filesystem(file)
+    assert happened == [1.0]
 
 
 def test_a_file_may_be_opened_in_another_thread_while_one_is_renamed(tmp_path: Path) -> None:
