@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ DEVELOPMENT_SETTINGS: Mapping[str, str] = {
 BROKERS_MAX = 9
 REPLICAS_MAX = 3
 _FRESH = re.compile(r"raftlog-(\d{1,9})-[0-9a-f]{8}")
+IN_ORDER = (0, -signal.SIGTERM, -signal.SIGKILL)
+"""How a broker ends that was told to, or that a test has killed."""
 PORTS_FILE = "ports.json"
 """In the cluster's directory: where its brokers listen for each other, which they remember in their logs."""
 
@@ -177,7 +180,7 @@ class Cluster:
         if self.links is not None:
             self.links.kill()
         ended = zip(self.brokers, codes, strict=True)
-        bad = [broker for broker, code in ended if code > 0 and broker.node_id not in failing]
+        bad = [broker for broker, code in ended if code not in IN_ORDER and broker.node_id not in failing]
         if bad:
             raise BrokerDied(f"broker {bad[0].node_id} {bad[0].how_it_ended()}{bad[0].last_words()}")
 

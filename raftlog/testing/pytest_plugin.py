@@ -262,9 +262,17 @@ def kafka_cluster() -> Iterator[Callable[..., Kafka]]:
 
 
 @pytest.fixture
-def kafka_faults(kafka: Kafka) -> Faults:
+def kafka_faults(kafka: Kafka) -> Iterator[Faults]:
     """What can go wrong with the session's Kafka (docs/TESTING.md). All of it is healed when the test is over."""
-    return kafka.faults
+    is_anothers = kafka not in _running  # of a fixture that has taken the place of ours
+    faults = kafka.faults
+    if is_anothers:
+        faults.forget()
+        _running.append(kafka)
+    yield faults
+    if is_anothers:
+        _running.remove(kafka)
+        faults.heal()
 
 
 @pytest.fixture

@@ -75,6 +75,9 @@ def _of_brokers(kafka: Kafka) -> Iterator[tuple[str, str]]:
     for file in _logs(kafka):
         if text := _since_begin(file):
             yield f"{file.stem} logged", text
+    for broker in kafka.cluster.brokers if kafka.cluster is not None else ():
+        if broker.returncode is not None:
+            yield f"broker-{broker.node_id} is down", f"it {broker.how_it_ended()}"
     yield from _last_requests(kafka)
 
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from raftlog.testing.faults.spec import FaultSpec, from_json, refuse_impossible, to_json
-from raftlog.testing.pids import is_stopped
+from raftlog.testing.pids import is_stopped, lives
 
 FOLDER = "faults"
 BYTES_MAX = 1 << 16
@@ -33,8 +33,13 @@ class FaultDirectory:
         self.path = Path(cluster) / FOLDER
 
     def make(self) -> None:
-        """Begin without faults."""
+        """Begin without faults. Raises BrokerDied where a cluster runs already: they are its own."""
+        from raftlog.testing.process import BrokerDied  # a broker does without it
+
         self.path.mkdir(parents=True, exist_ok=True)
+        for name, pid in self.pids().items():
+            if lives(pid) and self.is_there(name):
+                raise BrokerDied(f"{self.path.parent} is in use: {name} of another Kafka runs there (process {pid})")
         for old in self.path.iterdir():
             old.unlink()
 

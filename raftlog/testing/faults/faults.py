@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -32,6 +33,12 @@ LEADER_SECONDS_MAX = 20.0
 SEED_VARIABLE = "RAFTLOG_FAULT_SEED"
 
 
+@functools.cache
+def run_seed() -> int:
+    """One for all clusters of this process, so that one is enough to run it again."""
+    return int(os.environ.get(SEED_VARIABLE) or Random().getrandbits(31))
+
+
 class Faults:
     """First match wins. Names that do not exist raise ValueError. `seed` decides whatever chance decides.
 
@@ -44,7 +51,7 @@ class Faults:
         self._admin = admin
         self.cluster = cluster
         self.directory = FaultDirectory(self.cluster.directory)
-        self.seed = int(os.environ.get(SEED_VARIABLE) or Random().getrandbits(31))
+        self.seed = run_seed()
         self.made: list[Fault] = []
         self.schedules: list[Schedule] = []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +89,7 @@ def test_another_projects_clients_work_and_their_lag_is_told(
 
 def test_a_cluster_of_ones_own_has_all_that_the_sessions_has(kafka: Kafka, kafka_cluster: Callable[..., Kafka]) -> None:
     with kafka_cluster(brokers=2, settings={"num.partitions": "4"}) as own:
+        assert own.faults.seed == kafka.faults.seed, "one runs a test again"
         assert len(own.running.brokers) == 2 and own.bootstrap_servers != kafka.bootstrap_servers
         own.seed("made-by-use", [(str(number), "x") for number in range(20)])
         assert len(own.admin.topic("made-by-use").partitions) == 4
@@ -168,6 +171,22 @@ def test_a_kafka_starts_where_one_was_killed_while_it_started(tmp_path: Path) ->
         killed.admin.create_topic(READY_TOPIC, partitions=2)
     with Kafka(directory=tmp_path) as kafka:
         assert kafka.admin.metadata().topics == []
+
+
+def test_a_kafka_does_not_start_where_another_runs_whose_faults_stay(tmp_path: Path) -> None:
+    with Kafka(directory=tmp_path) as first:
+        fault = first.faults.observe("Produce")
+        with pytest.raises(BrokerDied, match=r"is in use: broker-1 of another Kafka runs there \(process \d+\)"):
+            Kafka(directory=tmp_path).start()
+        first.seed("orders", ["x"])
+        assert fault.fired == 1
+
+
+def test_a_broker_that_has_crashed_is_told_at_the_end() -> None:
+    with pytest.raises(BrokerDied, match="broker 1 was killed by SIGABRT"):
+        with Kafka() as own:
+            os.kill(own.running.broker(1).pid, signal.SIGABRT)
+            wait_until(lambda: not own.running.broker(1).running, 10, lambda: "it ends")
 
 
 async def test_a_start_that_is_called_off_leaves_nothing_behind(

@@ -268,6 +268,38 @@ def test_that_stops_it_itself(kafka_cluster):
 """
 
 
+ANOTHERS = """
+import os, signal, pytest
+from raftlog.testing import Kafka
+
+@pytest.fixture(scope="module")
+def kafka():
+    with Kafka() as own:
+        yield own
+
+def test_whose_fault_does_nothing(kafka_faults):
+    kafka_faults.disconnect("EndTxn")
+
+def test_after_that(kafka, kafka_topic, kafka_faults):
+    kafka.seed(kafka_topic, ["x"])
+    kafka_faults.broker(1).kill()
+
+def test_whose_broker_has_died(kafka, kafka_topic, kafka_faults):
+    os.kill(kafka.running.broker(1).pid, signal.SIGKILL)
+    while kafka.running.broker(1).running: pass
+    assert False
+"""
+
+
+@pytest.mark.long
+def test_faults_in_a_kafka_that_has_taken_the_place_of_the_sessions_are_watched_as_well(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, ANOTHERS)
+    assert "2 failed, 1 passed" in done.stdout and "ERROR" not in done.stdout, done.stdout
+    assert "these faults had no effect:\n  disconnect EndTxn once (fired=0" in done.stdout
+    assert "topics created: test-whose-broker-has-died-" in done.stdout, "what its brokers logged"
+    assert re.search(r"- broker-1 is down -+\nit was killed by SIGKILL\n", done.stdout), done.stdout
+
+
 @pytest.mark.long
 def test_a_failure_tells_the_same_of_a_cluster_whose_block_was_left(tmp_path: Path) -> None:
     done = run_tests(tmp_path, BLOCKS)
