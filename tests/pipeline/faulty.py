@@ -16,6 +16,7 @@ from raftlog.pipeline import RaftlogDataSource
 from raftlog.pipeline.sink import tasks, two_phase
 from raftlog.pipeline.sink.decision import Decision
 from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
+from raftlog.testing.waiting import wait_until
 
 
 class TaskDies(Exception):
@@ -87,18 +88,25 @@ class Blind(RaftlogDataSource):
         return BlindStream(self._sink(schema, overwrite, streaming=True))
 
 
+BROKERS_SECONDS_MAX = 120.0
 STRIKES = "RAFTLOG_STRIKES"
 """A folder: a file with the name of a point says who is killed there, and is gone then."""
 
 
 def strike(point: str) -> None:
-    """kill -9 for the worker ("task"), or for the driver's JVM ("driver"), if a file says so."""
+    """kill -9 for the worker ("task"), or for the driver's JVM ("driver"), if a file says so; or a stop here until
+    somebody has killed the brokers and started them again ("brokers").
+    """
     folder = Path(os.environ[STRIKES])
     try:
         (folder / point).rename(folder / f"{point}.taken")
     except FileNotFoundError:
         return
-    if (folder / f"{point}.taken").read_text() == "driver":
+    who = (folder / f"{point}.taken").read_text()
+    if who == "brokers":
+        wait_until((folder / f"{point}.back").exists, BROKERS_SECONDS_MAX, lambda: f"brokers are back at {point}")
+        return
+    if who == "driver":
         os.kill(int((folder / "jvm").read_text()), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
