@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from raftlog.pipeline.source.options import ddl, parse_columns, parse_source
+from raftlog.pipeline.source.options import check_schema, ddl, parse_columns, parse_source
 from raftlog.pipeline.workers import freeze_modules
 
 if TYPE_CHECKING:
@@ -37,12 +37,15 @@ class RaftlogDataSource(DataSource):
         from raftlog.pipeline.source.filters import PushFiltersReader
 
         options = parse_source(self.options, streaming=False)
+        check_schema(schema.names, options.columns)
         return PushFiltersReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         from raftlog.pipeline.source.stream import StreamReader
 
-        return StreamReader(parse_source(self.options, streaming=True))
+        options = parse_source(self.options, streaming=True)
+        check_schema(schema.names, options.columns)
+        return StreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         from raftlog.pipeline.sink.writers import BatchWriter

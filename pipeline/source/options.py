@@ -213,6 +213,13 @@ def ddl(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {DDL[name]}" for name in columns)
 
 
+def check_schema(names: Sequence[str], columns: Sequence[str]) -> None:
+    """Rows have the columns that the options say. Raises BadOption for a schema of somebody's own."""
+    if tuple(names) != tuple(columns):
+        raise BadOption(f"the columns are {', '.join(columns)}, and not {', '.join(names)}: leave out .schema(…), "
+                        "choose with the options columns and includeHeaders, and take values apart with from_json")
+
+
 def _columns(given: Given) -> tuple[str, ...]:
     headers = given.flag("includeHeaders", False)
     offered = COLUMNS if headers else COLUMNS[:-1]

@@ -187,6 +187,13 @@ def test_a_topic_that_is_not_there_is_named(read: Any, name: str) -> None:
         read(name).count()
 
 
+def test_a_schema_of_ones_own_is_refused(spark: Any, broker: Broker, topic: Topic) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic(numbered(0, 3))}
+    reader = spark.read.format("raftlog").schema("value string").options(**given)
+    with pytest.raises(Exception, match=r"leave out \.schema"):
+        reader.load().count()
+
+
 @pytest.fixture
 def stream(spark: Any, broker: Broker, tmp_path: Path) -> Any:
     """`stream(topic, **options)` runs a query over what is available now, and returns it with the values it saw."""
