@@ -31,6 +31,9 @@ from raftlog.wire.errors import ErrorCode
 PER_IP = "max.connections.per.ip"
 NAMED_TWICE = "Each resource must appear at most once."
 
+VALUE_BYTES_MAX = 32_767
+"""Appending could make a longer one, and then no answer could hold it."""
+
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 ELECTORAL = frozenset({MIN_ISR, "unclean.leader.election.enable"})
@@ -95,6 +98,9 @@ def _alter_resource(image: MetadataImage, resource: AlterResource, environment: 
         value = _changed_value(image, kind, change, current, environment)
         if value is None:
             wanted.pop(change.name, None)
+        elif len(value.encode()) > VALUE_BYTES_MAX:
+            text = f"The configuration value cannot be added because it exceeds {VALUE_BYTES_MAX} bytes."
+            raise Refused(ErrorCode.INVALID_CONFIG, text)
         else:
             wanted[change.name] = value
     _check_values(image, kind, wanted, named, environment)
@@ -168,12 +174,10 @@ def _changed_value(
         raise Refused(ErrorCode.INVALID_CONFIG, message)
     before = current.get(change.name)
     elements = _elements(before) if before is not None else _inherited(image, kind, change.name, environment)
-    given = _elements(change.value)
+    given = dict.fromkeys(_elements(change.value))
     if operation == "APPEND":
-        elements += [element for element in given if element not in elements]
-    else:
-        elements = [element for element in elements if element not in given]
-    return ",".join(elements)
+        return ",".join(dict.fromkeys([*elements, *given]))
+    return ",".join([element for element in elements if element not in given])
 
 
 def _elements(text: str) -> list[str]:

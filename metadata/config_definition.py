@@ -269,6 +269,8 @@ CONNECTIONS_BY_HOST = Validator(_connections_by_host, None)
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name that looks most like `name`, if any is close: for "did you mean" in errors."""
+    if len(name) > 2 * max(map(len, known)):
+        return None  # none is close, and looking would take milliseconds
     # Imported here: needed once, when somebody made a mistake.
     from difflib import get_close_matches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import time
 from typing import Any
@@ -334,7 +335,7 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
     world = World()
     world.create("t")
     for operation, value, expected in (
-        (APPEND, "compact", "delete,compact"),
+        (APPEND, "compact,compact", "delete,compact"),
         (APPEND, "compact", "delete,compact"),
         (SUBTRACT, "delete", "compact"),
         (SUBTRACT, "compact", ""),
@@ -343,6 +344,34 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
     ):
         assert world.alter(TOPIC, "t", ("cleanup.policy", operation, value)) == (ErrorCode.NONE, None)
         assert policies(world) == expected
+
+
+def test_a_list_grows_no_longer_than_an_answer_can_hold() -> None:
+    world = World()
+    world.create("t")
+    throttled = "leader.replication.throttled.replicas"
+    lists = [",".join(f"{partition}:{broker}" for partition in range(4000)) for broker in (1, 2)]
+    assert world.alter(TOPIC, "t", (throttled, APPEND, lists[0])) == (ErrorCode.NONE, None)
+    error, message = world.alter(TOPIC, "t", (throttled, APPEND, lists[1]))
+    assert error is ErrorCode.INVALID_CONFIG and message is not None and "exceeds 32767 bytes" in message
+    assert world.image.configs_of(TOPIC, "t") == {throttled: lists[0]}
+    assert world.alter(TOPIC, "t", (throttled, SUBTRACT, lists[0])) == (ErrorCode.NONE, None)
+    assert world.image.configs_of(TOPIC, "t") == {throttled: ""}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
+def test_nothing_near_a_name_that_is_much_too_long_is_looked_for(
+    kind: ResourceType, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred of them in one command took a second, in which nobody else was served."""
+    looked_for: list[str] = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda word, *_, **__: looked_for.append(word) or [])
+    world = World()
+    world.create("t")
+    for unknown in ("retention." * 3000, "retention.mss"):
+        error, message = world.alter(kind, name, (unknown, SET, "1"))
+        assert error is not ErrorCode.NONE and message is not None and unknown in message
+    assert looked_for == ["retention.mss"]
 
 
 @pytest.mark.parametrize("replace", [True, False])
