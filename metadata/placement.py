@@ -23,8 +23,8 @@ def place(
 ) -> tuple[tuple[BrokerId, ...], ...]:
     """The replicas of each partition, the one to lead first. Raises Unplaceable.
 
-    Fenced brokers hold replicas only when there are not enough others, and never come first. `seed` chooses where the
-    round begins, so that topics with one partition do not all fall on one broker.
+    Brokers that are fenced or shut down hold replicas only when there are not enough others, and never come first.
+    `seed` chooses where the round begins, so that topics with one partition do not all fall on one broker.
     """
     usable = [broker for broker in brokers if not broker.fenced and not broker.in_controlled_shutdown]
     if len(brokers) < replication_factor:
@@ -72,15 +72,15 @@ def _place_one(
     # the same few, and would have to take all of its partitions when it dies.
     rest = usable[at + 1 :] + usable[:at]
     shift = (index // count + seed) % max(1, count - 1)
-    candidates = rest[shift:] + rest[:shift] + reserve
+    others = rest[shift:] + rest[:shift]
     chosen = [leader]
     racks = {leader.rack}
     # A rack that has no replica yet comes first, then any broker.
-    for fresh_racks_only in (True, False):
+    for candidates, fresh_racks_only in ((others, True), (others + reserve, False)):
         for broker in candidates:
             if len(chosen) == replication_factor:
                 break
-            if broker not in chosen and not (fresh_racks_only and (broker.fenced or broker.rack in racks)):
+            if broker not in chosen and not (fresh_racks_only and broker.rack in racks):
                 chosen.append(broker)
                 racks.add(broker.rack)
     return tuple(broker.broker_id for broker in chosen)

@@ -52,6 +52,12 @@ def test_fenced_brokers_come_last_and_never_lead() -> None:
     assert all(2 not in replicas for replicas in place(brokers, 10, 2, 5))
 
 
+def test_a_broker_that_shuts_down_comes_last_even_when_it_alone_is_in_another_rack() -> None:
+    leaving = broker(3, "b")._replace(in_controlled_shutdown=True)
+    for replicas in place([broker(1, "a"), broker(2, "a"), leaving], 10, 2, 5):
+        assert set(replicas) == {1, 2}
+
+
 def test_too_few_brokers_is_said_in_words() -> None:
     with pytest.raises(Unplaceable, match=r"3 cannot be reached because only 1 broker\(s\) are registered"):
         place([broker(1)], 1, 3, 0)
