@@ -156,16 +156,16 @@ def _placed(
     image: MetadataImage, command: CreateTopics, topic: NewTopic, topic_id: bytes, environment: Environment
 ) -> Sequence[tuple[BrokerId, ...]]:
     count, factor = topic.num_partitions, topic.replication_factor
-    if count == USE_DEFAULT:
-        count = environment.num_partitions
-    if count <= 0:
-        message = "Number of partitions was set to an invalid non-positive value."
-        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
     if factor == USE_DEFAULT:
         factor = environment.default_replication_factor
     if factor <= 0:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if count == USE_DEFAULT:
+        count = environment.num_partitions
+    if count <= 0:
+        message = "Number of partitions was set to an invalid non-positive value."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
     if command.cap_replication:
         factor = max(1, min(factor, len(image.brokers)))
     try:
@@ -296,7 +296,9 @@ def _more_partitions(image: MetadataImage, wanted: MorePartitions, room: int) ->
             " increase.",
         )
     _check_room(additional, room)
-    factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    # While it is moved it has old and new replicas.
+    factor = len(first.replicas) - len(first.removing_replicas)
     if wanted.assignments is None:
         replicas = _placed_after(image, topic, additional, factor)
     else:

@@ -35,8 +35,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         wanted = [DeleteTopicState(name=name) for name in request.topic_names]
     if not context.services.config["delete.topic.enable"]:
         return _disabled(context, wanted)
-    names = Counter(state.name for state in wanted)
-    ids = Counter(state.topic_id for state in wanted)
+    # As in Kafka what is unclear by itself makes nothing else unclear.
+    names = Counter(state.name for state in wanted if state.topic_id == ZERO_UUID)
+    ids = Counter(state.topic_id for state in wanted if state.name is None)
     refused: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     accepted: list[str | bytes] = []
     pace = Pace()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.metadata import topic_control
+from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
 from raftlog.metadata.commands import (
     CreatePartitions,
     CreateTopics,
@@ -97,6 +98,7 @@ def test_validation_alone_changes_nothing() -> None:
     [
         (NewTopic("t", 0, 1), ErrorCode.INVALID_PARTITIONS),
         (NewTopic("t", -2, 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("t", -2, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (NewTopic("t", MAX_PARTITIONS_PER_REQUEST + 1, 1), ErrorCode.POLICY_VIOLATION),
         (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (NewTopic("t", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
@@ -215,6 +217,16 @@ def test_a_topic_grows_and_its_old_partitions_stay() -> None:
     assert after[:2] == before and len(after) == 5
     assert [p.partition_id for p in after] == list(range(5))
     assert {len(p.replicas) for p in after} == {2}
+
+
+def test_a_topic_that_is_moved_grows_by_partitions_with_as_many_replicas_as_it_will_have() -> None:
+    world = World(brokers=4)
+    world.create(NewTopic("t", assignments=((0, (1, 2)),)))
+    world.execute(AlterReassignments((Reassignment("t", 0, (3, 4)),)))
+    assert len(world.image.topics["t"].partitions[0].replicas) == 4, "old and new ones"
+    assert grow(world, MorePartitions("t", 2)) == [ErrorCode.NONE]
+    assert grow(world, MorePartitions("t", 3, ((1, 2),))) == [ErrorCode.NONE]
+    assert [len(p.replicas) for p in world.image.topics["t"].partitions] == [4, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,8 @@ async def test_topics_are_deleted_by_id_and_unclear_wishes_are_refused(tmp_path:
                 DeleteTopicState(topic_id=b"\7" * 16),
                 DeleteTopicState(),
                 DeleteTopicState(name="b", topic_id=second.topic_id),
+                DeleteTopicState(name="d", topic_id=b"\7" * 16),
+                DeleteTopicState(name="d"),
                 DeleteTopicState(name="c"),
                 DeleteTopicState(name="c"),
             ]
@@ -140,6 +142,8 @@ async def test_topics_are_deleted_by_id_and_unclear_wishes_are_refused(tmp_path:
             (None, b"\7" * 16): ErrorCode.UNKNOWN_TOPIC_ID,
             (None, bytes(16)): ErrorCode.INVALID_REQUEST,
             ("b", second.topic_id): ErrorCode.INVALID_REQUEST,
+            ("d", b"\7" * 16): ErrorCode.INVALID_REQUEST,
+            ("d", bytes(16)): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ("c", bytes(16)): ErrorCode.INVALID_REQUEST,
         }
         assert set(world.image.topics) == {"b"}
