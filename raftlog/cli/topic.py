@@ -20,6 +20,7 @@ from raftlog.wire.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 VERBS = Verbs("topic", "Topics: named, partitioned logs of records.")
 VERBS.add("create", "make topics")
@@ -59,14 +60,25 @@ def create(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="check only")
     options = parser.parse(arguments)
     configs = key_values(options.config, "--config")
+    made: list[dict[str, Any]] = []
     with connected(options) as client:
-        made = [create_one(client, name, options, configs) for name in options.names]
+        try:
+            for name in options.names:
+                made.append(create_one(client, name, options, configs))
+        finally:
+            # Also when a later one is refused.
+            if made:
+                tell_created(made, options)
+    return 0
+
+
+def tell_created(made: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    """What became of each, in lines or as JSON."""
     if options.json:
         print_json({"topics": made})
-        return 0
+        return
     for each in made:
         print(created_line(each, dry_run=options.dry_run))
-    return 0
 
 
 def create_one(client: SyncClient, name: str, options: argparse.Namespace, configs: dict[str, str]) -> dict[str, Any]:

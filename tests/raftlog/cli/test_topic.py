@@ -31,6 +31,16 @@ def test_a_topic_that_exists_is_only_accepted_when_told_so(on_broker: Run, topic
     assert accepted.code == 0 and accepted.json == {"topics": [{"name": topic, "created": False}]}
 
 
+def test_topics_that_were_made_before_one_was_refused_are_told(on_broker: Run, topic: str) -> None:
+    name = f"{topic}-new"
+    made = on_broker("topic", "create", name, topic)
+    assert made.code == 1 and made.out == f"{name} created with 1 partition and 1 replica\n"
+    on_broker("topic", "delete", name)
+    made = on_broker("topic", "create", name, topic, "--json")
+    assert made.code == 1 and made.error["code"] == "TOPIC_ALREADY_EXISTS"
+    assert [each["name"] for each in made.json["topics"]] == [name]
+
+
 def test_a_dry_run_creates_nothing(on_broker: Run, name: str) -> None:
     planned = on_broker("topic", "create", name, "-p", "4", "--dry-run")
     assert planned.out == f"{name} would be created with 4 partitions and 1 replica\n"
