@@ -6,7 +6,8 @@ future replicas, and no directory is cordoned (KIP-1066, v5).
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext, responds
+from raftlog.broker.api.context import RequestContext, responds_in_turns
+from raftlog.broker.api.pace import Pace
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -17,16 +18,17 @@ from raftlog.wire.messages.describe_log_dirs import (
 )
 
 
-@responds
-def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+@responds_in_turns
+async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """One result for each data directory."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = []
+    results, pace = [], Pace()
     for directory in context.services.logs.describe(context.services.partitions.unwritten()):
         topics: dict[str, list[DescribeLogDirsPartition]] = {}
         for topic, index, size in directory.partitions:
+            await pace.spend(1)
             if wanted is None or (topic, index) in wanted:
                 topics.setdefault(topic, []).append(
                     DescribeLogDirsPartition(partition_index=index, partition_size=size)

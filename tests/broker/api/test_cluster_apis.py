@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from raftlog.broker.api import describe_log_dirs
+from raftlog.broker.api.pace import ENTRIES_PER_TURN
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
+from raftlog.broker.store.data_directory import DirectoryDescription
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.records import ResourceType
@@ -23,7 +28,7 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from raftlog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -38,6 +43,7 @@ from raftlog.wire.messages.list_partition_reassignments import (
 from raftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from raftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from raftlog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.broker.api.turns_world import TurnsWorld
 from tests.broker.runtime.admin_world import CLUSTER_ID, AdminWorld, versions
 from tests.broker.store.log_world import FakeClock
 
@@ -250,6 +256,22 @@ async def test_a_partition_that_was_never_written_is_told_where_it_will_lie(tmp_
         for index in (1, 0):
             assert isinstance(world.partitions.find_by_name(b"t", index), Partition)
         assert await world.where(version) == told
+
+
+def test_others_are_served_while_thousands_of_partitions_are_described() -> None:
+    world, count = TurnsWorld(), 5 * ENTRIES_PER_TURN
+    found = DirectoryDescription("/d", None, 1, 1, [("t", index, 0) for index in range(count)])
+    services = cast(Any, world.context.services)
+    services.logs = SimpleNamespace(describe=lambda _: [found])
+    services.partitions = SimpleNamespace(unwritten=tuple)
+    describe_log_dirs.handle(world.context, DescribeLogDirsRequest(topics=None))
+    turns = 0
+    while not world.responses:
+        world.turn()
+        turns += 1
+    assert turns >= 4
+    (answer,) = cast(list[DescribeLogDirsResponse], world.responses)
+    assert [each.partition_index for each in answer.results[0].topics[0].partitions] == [*range(count)]
 
 
 async def test_a_partition_that_was_never_written_goes_to_the_directory_that_is_asked_for(tmp_path: Path) -> None:
