@@ -1,4 +1,4 @@
-"""Decisions about moving replicas (KIP-455), and what is being moved.
+"""Decisions about moving replicas (KIP-455).
 
 A reassignment is a state of the partition: its replicas are the old and the new ones together until every new one is
 in sync; then the old ones go, in the same change that let the last new one into the ISR (`elections`).
@@ -6,43 +6,14 @@ in sync; then the old ones go, in the same change that let the last new one into
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
-
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment, ReassignmentResult, ReassignmentsAltered
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.elections import Election, Electorate, Wanted, change
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_control import Changes
 from raftlog.metadata.topic_control import Refused
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
-
-
-class OngoingReassignment(NamedTuple):
-    """A partition on its way, as ListPartitionReassignments tells it."""
-
-    topic: str
-    partition_id: int
-    replicas: tuple[BrokerId, ...]
-    adding: tuple[BrokerId, ...]
-    removing: tuple[BrokerId, ...]
-
-
-def ongoing(image: MetadataImage, wanted: Mapping[str, Sequence[int]] | None = None) -> tuple[OngoingReassignment, ...]:
-    """The partitions that are being moved: all, or those of `wanted` (indexes by topic name)."""
-    topics: Iterable[TopicImage | None]
-    topics = image.topics.values() if wanted is None else [image.topics.get(name) for name in wanted]
-    return tuple(
-        OngoingReassignment(
-            topic.name, state.partition_id, state.replicas, state.adding_replicas, state.removing_replicas
-        )
-        for topic in topics
-        if topic is not None
-        for state in topic.partitions
-        if (state.adding_replicas or state.removing_replicas)
-        and (wanted is None or state.partition_id in wanted[topic.name])
-    )
 
 
 def alter_reassignments(
