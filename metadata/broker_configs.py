@@ -369,7 +369,7 @@ _LOGS = (
     ),
     _fixed("log.cleaner.enable", _BOOLEAN, True, None, "Whether compacted topics are compacted at all."),
     _dynamic(
-        "log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, None,
+        "log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, at_least(1024 * 1024)._replace(description=None),
         "How many bytes one compaction may use to remember keys.",
     ),
     _fixed(

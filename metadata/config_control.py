@@ -21,7 +21,7 @@ from raftlog.metadata.configs import (
     check_topic_configs,
 )
 from raftlog.metadata.decision import Decision, Environment, repeated
-from raftlog.metadata.group_configs import GROUP_CONFIGS, check_group_configs
+from raftlog.metadata.group_configs import GROUP_CONFIGS, broker_synonym, check_group_configs
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord, Record, ResourceType
 from raftlog.metadata.topic_control import Refused
@@ -217,7 +217,10 @@ def _check_values(
             check_group_configs(wanted, lambda name: environment.resolver.broker_value(image, name))
         else:
             # Only what is asked for now: a value that an older version accepted must not block every change.
-            check_dynamic_broker_configs({name: value for name, value in wanted.items() if name in named})
+            asked = {name: value for name, value in wanted.items() if name in named}
+            check_dynamic_broker_configs(asked)
+            groups = {name: asked[own] for name in GROUP_CONFIGS if (own := broker_synonym(name)) in asked}
+            check_group_configs(groups, lambda name: environment.resolver.broker_value(image, name))
     except InvalidConfig as error:
         # Kafka's brokers check their own settings before the controller does, with another code.
         code = ErrorCode.INVALID_REQUEST if kind is ResourceType.BROKER else ErrorCode.INVALID_CONFIG

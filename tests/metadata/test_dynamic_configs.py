@@ -200,6 +200,10 @@ def test_what_has_no_effect_is_kept_and_described_with_its_source() -> None:
         ("log.cleaner.threads", "many"),
         ("log.segment.bytes", "100"),
         ("num.partitions", "5"),
+        # With fewer no key fits, and compaction gives the log up until the broker starts again.
+        ("log.cleaner.dedupe.buffer.size", "1000000"),
+        # More than group.consumer.max.assignment.interval.ms.
+        ("group.consumer.assignment.interval.ms", "15001"),
     ],
 )
 def test_what_kafka_refuses_while_it_runs_is_refused(name: str, text: str) -> None:
