@@ -22,7 +22,7 @@ from raftlog.metadata.configs import (
 )
 from raftlog.metadata.decision import Decision, Environment, repeated
 from raftlog.metadata.group_configs import GROUP_CONFIGS, broker_synonym, check_group_configs
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord, Record, ResourceType
 from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
@@ -69,7 +69,8 @@ def _elections_after(
     image: MetadataImage, records: list[Record], environment: Environment
 ) -> Iterator[PartitionChangeRecord]:
     """Eligible leaders go where min.insync.replicas was lowered to what the ISR has: more gets committed there from now
-    on, and they do not have that (KIP-966). And where unclean elections are allowed now, the leaderless get a leader.
+    on, and they do not have that (KIP-966). Moves that waited for as many end. And where unclean elections are allowed
+    now, the leaderless get a leader.
     """
     # Imported here: elections belong to clusters of several brokers.
     from raftlog.metadata.delta import MetadataDelta
@@ -81,9 +82,12 @@ def _elections_after(
         delta.replay(record)
     after = delta.apply(image.version)
     electorate = Electorate(after, environment)
-    yield from change_partitions(
-        after, electorate, lambda state: bool(state.eligible_leader_replicas) or state.leader == NO_LEADER
-    )
+
+    def touched(state: PartitionState) -> bool:
+        moves = state.adding_replicas or state.removing_replicas
+        return bool(state.eligible_leader_replicas or moves) or state.leader == NO_LEADER
+
+    yield from change_partitions(after, electorate, touched)
 
 
 def _alter_resource(image: MetadataImage, resource: AlterResource, environment: Environment) -> ConfigRecord | None:
