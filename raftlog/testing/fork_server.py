@@ -49,8 +49,14 @@ def _receive(server: socket.socket) -> tuple[Order, dict[str, int]] | None:
     head, received, _, _ = socket.recv_fds(server, 1, len(_DESCRIPTORS))
     if not head:
         return None
-    length = int.from_bytes(head + _exactly(server, LENGTH_BYTES - 1), "big")
-    return Order(*json.loads(_exactly(server, length))), dict(zip(_DESCRIPTORS, received, strict=True))
+    try:
+        length = int.from_bytes(head + _exactly(server, LENGTH_BYTES - 1), "big")
+        order = Order(*json.loads(_exactly(server, length)))
+    except EOFError:
+        for descriptor in received:
+            os.close(descriptor)
+        return None
+    return order, dict(zip(_DESCRIPTORS, received, strict=True))
 
 
 def _exactly(server: socket.socket, size: int) -> bytes:
@@ -58,7 +64,7 @@ def _exactly(server: socket.socket, size: int) -> bytes:
     while len(received) < size:
         chunk = server.recv(size - len(received))
         if not chunk:
-            raise SystemExit(0)  # whoever asks is gone
+            raise EOFError("whoever asks is gone, or was interrupted")
         received += chunk
     return bytes(received)
 
@@ -153,7 +159,10 @@ def _become(order: Order) -> None:
     from runpy import run_module
 
     gc.enable()
-    os.chdir(order.directory)
+    try:
+        os.chdir(order.directory)
+    except OSError:
+        os.chdir("/")  # where the caller is there is nothing to be found
     os.environ.clear()
     os.environ.update(order.environment)
     sys.argv = ["", *order.arguments, *sys.argv[1:]]

@@ -144,7 +144,6 @@ class _ForkServer:
         self._socket.close()
         _retired.append(self)
 
-
     def leave(self) -> None:
         """It ends as above, and nobody waits for it."""
         self._socket.close()
@@ -158,8 +157,8 @@ _lock = threading.Lock()
 
 def _ask(python: Sequence[str], order: Order, descriptors: dict[str, int]) -> None:
     read_at_start = tuple((k, v) for k, v in sorted(order.environment.items()) if k.startswith(_READ_AT_START))
-    # A server belongs to the process that has its socket, and its modules come from where it was started.
-    key = (os.getpid(), tuple(python), read_at_start, order.directory if "-P" not in python else "")
+    # The modules of a server come from where it was started.
+    key = (tuple(python), read_at_start, order.directory if "-P" not in python else "")
     with _lock:
         _retired[:] = [each for each in _retired if each.runs]
         server = _servers.pop(key, None)
@@ -167,11 +166,30 @@ def _ask(python: Sequence[str], order: Order, descriptors: dict[str, int]) -> No
             while len(_servers) >= SERVERS_MAX:
                 _servers.pop(next(iter(_servers))).retire()
             server = _ForkServer(python, descriptors["stderr"])
-        _servers[key] = server
-        server.ask(order, descriptors)
+        try:
+            server.ask(order, descriptors)
+        except ConnectionError:  # it has ended, and with it the pipe that would have told of the new process
+            server.retire()
+        except BaseException:  # Ctrl-C, say: part of an order was sent, what followed would be taken for the rest
+            server.retire()
+            raise
+        else:
+            _servers[key] = server
 
 
 @atexit.register
 def _leave_all() -> None:
     for server in [*_servers.values(), *_retired]:
         server.leave()
+
+
+def _forget_all() -> None:
+    """A server belongs to the process that started it, and not to those that this one forks."""
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it
+    _leave_all()
+    _servers.clear()
+    _retired.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

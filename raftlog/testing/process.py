@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from weakref import WeakSet
 
 from raftlog.testing.fork_server import Order
 from raftlog.testing.forked_process import ForkedProcess
@@ -40,6 +41,13 @@ def safe_path() -> list[str]:
     """
     own = Path("raftlog", "testing", "process.py")
     return [] if own.exists() and own.samefile(__file__) else ["-P"]
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""  # it was removed
 
 
 class BrokerProcess:
@@ -78,6 +86,7 @@ class BrokerProcess:
         self._waker: subprocess.Popen[bytes] | None = None
         self._waiting = threading.Lock()
         self._closing = threading.Lock()
+        _tied.add(self)
 
     @property
     def address(self) -> str:
@@ -144,7 +153,7 @@ class BrokerProcess:
         self._ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
         log = None if self.log_file is None else os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        order = Order(self.module, self.arguments, self.imports, os.getcwd(), dict(os.environ))
+        order = Order(self.module, self.arguments, self.imports, _current_directory(), dict(os.environ))
         try:
             self._process = ForkedProcess(
                 [*self._python, *safe_path()],
@@ -253,6 +262,11 @@ class BrokerProcess:
             os.close(lifeline)
         self._dismiss_waker()
 
+    def let_go(self) -> None:
+        """In a process that was forked from ours: the ties are not its own, and would hold the broker."""
+        self._waiting, self._closing = threading.Lock(), threading.Lock()  # another thread may have held them
+        self.close()
+
     def log(self) -> str:
         """What the broker has logged so far, over all its starts (empty when it logs to our standard error)."""
         if self.log_file is None or not self.log_file.exists():
@@ -277,3 +291,14 @@ class BrokerProcess:
         code = self._process.wait(timeout)
         self.close()
         return code
+
+
+_tied: WeakSet[BrokerProcess] = WeakSet()
+
+
+def _let_all_go() -> None:
+    for broker in list(_tied):
+        broker.let_go()
+
+
+os.register_at_fork(after_in_child=_let_all_go)

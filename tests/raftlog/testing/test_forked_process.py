@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -130,6 +132,30 @@ def test_an_interpreter_that_does_not_start_says_why_in_the_log(folder: Path) ->
         _ = started.process.pid
     assert "no-such-option" in started.log.read_text()
     started.close()
+
+
+def test_an_order_that_was_cut_short_spoils_no_later_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Started(folder, "wait")
+    first.wait_until_ready()
+    send = forked_process.send
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def send_half(server: socket.socket, order: Order, descriptors: dict[str, int]) -> None:
+        half = MagicMock(wraps=server)
+        half.sendmsg, half.sendall = server.sendmsg, stop
+        send(half, order, descriptors)
+
+    monkeypatch.setattr(forked_process, "send", send_half)
+    with pytest.raises(KeyboardInterrupt):
+        Started(folder, "wait")
+    monkeypatch.setattr(forked_process, "send", send)
+    again = Started(folder, "wait")
+    again.wait_until_ready()
+    for each in (first, again):
+        each.close()
+        assert each.process.returncode == 0
 
 
 PARENT = """

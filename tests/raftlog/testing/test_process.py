@@ -12,6 +12,7 @@ import pytest
 
 from raftlog.testing.clusters import data_directory
 from raftlog.testing.pids import lives
+from tests.paths import ROOT
 from tests.waiting import wait_until
 
 PARENT = """
@@ -83,3 +84,50 @@ def test_what_is_held_is_left_alone_although_its_process_cannot_be_seen(
         monkeypatch.setattr("raftlog.testing.clusters.lives", lambda _: False)
         with data_directory(None):
             assert first.is_dir()
+
+
+FORKS = """
+import os, sys
+from raftlog.testing import forked_process
+from raftlog.testing.process import BrokerProcess
+
+broker = BrokerProcess(1, sys.argv[1], log_file=sys.argv[1] + ".log")
+broker.start()
+with forked_process._lock:  # as if another thread had just started a broker
+    child = os.fork()
+if not child:
+    other = BrokerProcess(1, sys.argv[1] + "-of-the-child", log_file=sys.argv[1] + ".log")
+    other.start()
+    other.stop()
+    print(broker.pid, os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_forked_from_the_parent_holds_no_broker_and_starts_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKS, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        broker, child = map(int, parent.stdout.readline().split())
+        assert lives(broker)
+        parent.kill()
+        wait_until(lambda: not lives(broker), "the broker has ended with who started it")
+        assert lives(child)
+
+
+NOWHERE = """
+import os, sys
+from raftlog.testing.process import BrokerProcess
+
+os.chdir(sys.argv[2])
+os.rmdir(sys.argv[2])
+broker = BrokerProcess(1, sys.argv[1], log_file=sys.argv[1] + ".log")
+broker.start()
+sys.exit(broker.stop())
+"""
+
+
+def test_a_broker_starts_where_the_current_directory_was_removed(tmp_path: Path) -> None:
+    (tmp_path / "removed").mkdir()
+    command = [sys.executable, "-c", NOWHERE, str(tmp_path / "data"), str(tmp_path / "removed")]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
