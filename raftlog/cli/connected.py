@@ -19,7 +19,7 @@ HINTS: dict[ErrorCode, str] = {
     ErrorCode.INVALID_CONFIG: "`raftlog config list --all --topic NAME` (or --broker ID, --logger ID) shows what can be"
     " set",
     ErrorCode.INVALID_REPLICATION_FACTOR: "a topic cannot have more replicas than there are brokers",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -, where . and _ count as the same",
     ErrorCode.INVALID_PARTITIONS: "partitions can only be added, never removed",
     ErrorCode.MESSAGE_TOO_LARGE: "`raftlog topic alter NAME -c max.message.bytes=N` lets larger ones in",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first; `raftlog group describe NAME` lists them",

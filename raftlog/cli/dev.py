@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import select
@@ -18,8 +19,6 @@ from raftlog.testing.clusters import BROKERS_MAX, Cluster, data_directory
 from raftlog.testing.process import BrokerDied, BrokerProcess
 
 if TYPE_CHECKING:
-    import argparse
-
     from raftlog.testing.faults.supervisor import Supervisor
 
 REPLACEMENT_CHECK_SECONDS = 1.0
@@ -45,7 +44,7 @@ def build_parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("-n", "--brokers", type=positive_count, default=1, metavar="N", help="how many (default 1)")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep the data here (default: throw it away)")
+    parser.add_argument("--data-dir", type=_directory, metavar="DIR", help="keep the data here (default: throw it away)")
     parser.add_argument("--port", type=not_negative, default=0, help="the first broker's (default: any free)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker config; may be repeated"
@@ -56,6 +55,12 @@ def build_parser() -> Parser:
     parser.add_argument("-v", "--verbose", action="store_true", help="show what the brokers log")
     add_json(parser, "print exactly one line on standard output, when the brokers serve")
     return parser
+
+
+def _directory(text: str) -> Path:
+    if not text:  # a variable of the shell that is not set; for Path it is where we are
+        raise argparse.ArgumentTypeError("it is empty")
+    return Path(text)
 
 
 def run(arguments: list[str]) -> int:
@@ -81,8 +86,9 @@ def usable_directory(given: Path | None, opened: ExitStack) -> Path:
         directory = opened.enter_context(data_directory(given))
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror
         raise CommandFailed(
-            f"cannot use the data directory {error.filename}: {error.strerror}", "choose another with --data-dir"
+            f"cannot use the data directory {error.filename}: {why}", "choose another with --data-dir"
         ) from error
     return directory
 

@@ -123,6 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
         discard_output()
         return failed(CommandFailed(f"cannot write the output: {os.strerror(error.errno).lower()}"), arguments)
     except KeyboardInterrupt:
+        if asks_for_json(arguments):
+            failed(CommandFailed("interrupted", code="INTERRUPTED"), arguments)
         return EXIT_INTERRUPTED
 
 
@@ -136,10 +138,13 @@ def run_or_leave(arguments: list[str]) -> int:
 
 def failed(failure: CommandFailed, arguments: list[str]) -> int:
     """Say why, and return the exit code."""
-    # `consume` has -J for it, as kcat has; `produce` reads JSON with the same letter.
-    letter = arguments[:1] == ["consume"] and "-J" in arguments
-    failure.report(as_json="--json" in arguments or letter)
+    failure.report(as_json=asks_for_json(arguments))
     return EXIT_USAGE if isinstance(failure, UsageError) else EXIT_FAILED
+
+
+def asks_for_json(arguments: list[str]) -> bool:
+    # `consume` has -J for it, as kcat has; `produce` reads JSON with the same letter.
+    return "--json" in arguments or (arguments[:1] == ["consume"] and "-J" in arguments)
 
 
 def replace_closed_streams() -> None:

@@ -103,6 +103,7 @@ def _parser() -> Parser:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from raftlog.linearizability.harness.judge import Ruling
     from raftlog.linearizability.harness.run import Run
     from raftlog.linearizability.harness.systems.system import CannotStart
 
@@ -126,6 +127,8 @@ def _verify(options: argparse.Namespace) -> int:
         raise CommandFailed(str(error)) from None
     except StopRequested:
         notice("stopped: no verdict")
+        if options.json:
+            _print(options, settings, Ruling("unknown", "stopped: no verdict"))
         return EXIT_CODES["unknown"]
     finally:
         progress.end()

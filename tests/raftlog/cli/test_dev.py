@@ -247,6 +247,14 @@ def test_the_ports_of_a_cluster_survive_who_is_killed_while_it_writes_them(
     assert json.loads((tmp_path / "ports.json").read_text()) == before
 
 
+def test_a_data_directory_that_is_none_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = run("dev", "--data-dir", str(tmp_path / "file"))
+    assert refused.code == 1 and f"cannot use the data directory {tmp_path}/file: it is no directory" in refused.err
+    empty = run("dev", "--data-dir", "")
+    assert empty.code == 2 and "--data-dir: it is empty" in empty.err
+
+
 def test_a_place_for_throw_away_data_that_is_not_there_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/no/such/folder")
     refused = run("dev")

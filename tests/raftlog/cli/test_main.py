@@ -98,6 +98,16 @@ def test_with_json_an_error_is_one_line_of_json_on_standard_error(run: Run) -> N
     assert "127.0.0.1:1" in outcome.error["message"] and "raftlog dev" in outcome.error["hint"]
 
 
+def test_who_asked_for_json_is_told_of_an_interrupt_in_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raftlog.cli.main.run_command", interrupt)
+    asked, quiet = run("topic", "list", "--json"), run("topic", "list")
+    assert asked.code == quiet.code == 130 and quiet.out == quiet.err == asked.out == ""
+    assert json.loads(asked.err)["error"]["code"] == "INTERRUPTED"
+
+
 def test_a_reader_that_goes_away_ends_the_command_without_a_word() -> None:
     program = "import sys; from raftlog.cli.main import main; sys.exit(main(['--help']))"
     closed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from raftlog.cli.signals import StopRequested
+from raftlog.linearizability.harness import run as harness
 from tests.raftlog.cli.conftest import Run
 
 
@@ -42,3 +46,15 @@ def test_what_does_not_go_together_is_told_before_anything_is_made(
 ) -> None:
     refused = run("verify", *words, "--output", str(tmp_path / "run"))
     assert refused.code == 64 and said in refused.err and not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_stopped_says_so_as_json_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: harness.Run) -> NoReturn:
+        raise StopRequested
+
+    monkeypatch.setattr(harness.Run, "verify", stop)
+    stopped = run("verify", "--workload", "append", "--output", str(tmp_path / "run"), "--json")
+    told = json.loads(stopped.out)
+    assert stopped.code == 2 and (told["status"], told["reason"]) == ("unknown", "stopped: no verdict")
