@@ -72,7 +72,8 @@ class Run:
                 folder.run["check"] = terms_of(self.workload, settings, is_over=False, is_read_back=False).words
             if system.version is not None:
                 folder.run["versions"][settings.system] = system.version
-            self._tell("starting " + (f"{settings.brokers} brokers" if system.broker_ids else settings.system))
+            how_many = "1 broker" if settings.brokers == 1 else f"{settings.brokers} brokers"
+            self._tell(f"starting {how_many if system.broker_ids else settings.system}")
             clients = Clients(folder.path / LOGS, lambda line: folder.add(HISTORY, line), settings.mutant)
             complaints: list[str] = []
             try:

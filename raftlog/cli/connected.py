@@ -19,7 +19,7 @@ HINTS: dict[ErrorCode, str] = {
     ErrorCode.INVALID_CONFIG: "`raftlog config list --all --topic NAME` (or --broker ID, --logger ID) shows what can be"
     " set",
     ErrorCode.INVALID_REPLICATION_FACTOR: "a topic cannot have more replicas than there are brokers",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -, where . and _ count as the same",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of a-z A-Z 0-9 . _ -, and . and _ count as the same",
     ErrorCode.INVALID_PARTITIONS: "partitions can only be added, never removed",
     ErrorCode.MESSAGE_TOO_LARGE: "`raftlog topic alter NAME -c max.message.bytes=N` lets larger ones in",
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first; `raftlog group describe NAME` lists them",
@@ -65,6 +65,9 @@ def connected(options: argparse.Namespace) -> Iterator[SyncClient]:
         raise UsageError(f"no broker can be asked that: {error}", hint) from error
 
 
+STANDS_STILL = "a broker that is paused, or waits for a majority of its --peers, answers nobody: its log says which"
+
+
 def worded(error: KafkaError, options: argparse.Namespace) -> CommandFailed:
     """The failure as a sentence with advice."""
     match error:
@@ -72,6 +75,8 @@ def worded(error: KafkaError, options: argparse.Namespace) -> CommandFailed:
             return CommandFailed(str(error), HINTS.get(error.code), code=error.code.name)
         case BrokerUnreachable():
             hint = "is it running? `raftlog dev --port 9092` starts one; -b HOST:PORT names another"
+            if "did not answer" in error.reason:
+                hint = f"{STANDS_STILL}; -b HOST:PORT names another"
             return CommandFailed(str(error), hint, code="BROKER_UNREACHABLE")
         case TimedOut():
             return CommandFailed(str(error), f"--timeout gives it longer than {options.timeout:g} s", code="TIMED_OUT")

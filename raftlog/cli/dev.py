@@ -44,7 +44,9 @@ def build_parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("-n", "--brokers", type=positive_count, default=1, metavar="N", help="how many (default 1)")
-    parser.add_argument("--data-dir", type=_directory, metavar="DIR", help="keep the data here (default: throw it away)")
+    parser.add_argument(
+        "--data-dir", type=_directory, metavar="DIR", help="keep the data here (default: throw it away)"
+    )
     parser.add_argument("--port", type=not_negative, default=0, help="the first broker's (default: any free)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker config; may be repeated"

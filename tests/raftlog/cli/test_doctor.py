@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import resource
 import socket
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.cli.connected import worded
 from raftlog.cli.doctor import (
     BACKLOG_MIN,
     Patient,
     contradictions,
     of_addresses,
+    of_bootstrap,
     of_disks,
     of_settings,
     of_this_machine,
@@ -21,6 +24,7 @@ from raftlog.cli.doctor import (
 from raftlog.cli.reach import DiskLook, Look, look_at, why_fenced
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import BrokerUnreachable
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from raftlog.wire.messages.metadata import MetadataResponse
@@ -153,3 +157,17 @@ def test_a_machine_whose_files_cannot_hold_a_segment_is_told_to_raise_the_limit(
     monkeypatch.setattr("resource.getrlimit", lambda limit: (1024, 1024 if limit == resource.RLIMIT_FSIZE else 1 << 20))
     levels = {finding.fix: finding.level for finding in of_this_machine(tmp_path)}
     assert levels["for brokers: LimitFSIZE=infinity in systemd, or ulimit -Hf unlimited"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("problem", "fix"),
+    [
+        ("h:1 did not answer within 5 s", "waits for a majority of its --peers"),
+        ("no broker answers at h:1 (connection refused)", "start a broker there"),
+    ],
+)
+def test_a_broker_that_answers_nobody_is_not_said_to_be_missing(problem: str, fix: str) -> None:
+    (found,) = of_bootstrap([Look(Address("h", 1), problem=problem)])
+    assert fix in found.fix
+    words = worded(BrokerUnreachable(["h:1"], problem), argparse.Namespace(timeout=15))
+    assert words.hint is not None and ("--peers" in words.hint) == ("--peers" in fix)
