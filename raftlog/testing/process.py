@@ -265,6 +265,10 @@ class BrokerProcess:
     def let_go(self) -> None:
         """In a process that was forked from ours: the ties are not its own, and would hold the broker."""
         self._waiting, self._closing = threading.Lock(), threading.Lock()  # another thread may have held them
+        waker, self._waker = self._waker, None
+        if waker is not None and waker.stdin is not None:
+            waker.stdin.close()
+            waker.returncode = 0  # it goes on, and is not ours to wait for
         self.close()
 
     def log(self) -> str:

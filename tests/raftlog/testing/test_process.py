@@ -93,6 +93,7 @@ from raftlog.testing.process import BrokerProcess
 
 broker = BrokerProcess(1, sys.argv[1], log_file=sys.argv[1] + ".log")
 broker.start()
+broker.pause()
 with forked_process._lock:  # as if another thread had just started a broker
     child = os.fork()
 if not child:
