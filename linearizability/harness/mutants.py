@@ -149,5 +149,11 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "client-commits-taken": "the workloads commit as the member that read, which the coordinator checks",
     "client-loses-cancelled": "the clients of the workloads cancel nothing",
     "client-commits-undone": "the workloads commit what they name, not what a consumer takes for done",
+    "one-batch-remembered": "several batches must be stored, and all their answers lost",
+    "end-before-vouched": "no workload asks where a log ends",
+    "end-beyond-committed": "no workload asks where a log ends",
+    "replaced-static-commits": "the members of the workloads have instance ids of their own",
+    "outsiders-commit": "the workloads commit as members",
+    "batches-not-verified": "a batch must outlive its connection and its transaction",
     "completed-before-marked": "its coordinator must die in the milliseconds in which the markers are under way",
 }

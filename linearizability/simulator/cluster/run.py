@@ -32,12 +32,15 @@ from raftlog.linearizability.simulator.cluster.simulated_broker import (
     host_of,
     settings_of,
 )
+from raftlog.linearizability.simulator.cluster.workloads.bursts import Bursts
 from raftlog.linearizability.simulator.cluster.workloads.clients import Clients
 from raftlog.linearizability.simulator.cluster.workloads.compaction import Compaction
 from raftlog.linearizability.simulator.cluster.workloads.consumers import SETTINGS as CONSUMER_SETTINGS
 from raftlog.linearizability.simulator.cluster.workloads.consumers import Consumers
 from raftlog.linearizability.simulator.cluster.workloads.copies import Copies
 from raftlog.linearizability.simulator.cluster.workloads.deletions import Deletions
+from raftlog.linearizability.simulator.cluster.workloads.doubles import Doubles
+from raftlog.linearizability.simulator.cluster.workloads.ends import Ends
 from raftlog.linearizability.simulator.cluster.workloads.expiries import SETTINGS as EXPIRY_SETTINGS
 from raftlog.linearizability.simulator.cluster.workloads.expiries import Expiries
 from raftlog.linearizability.simulator.cluster.workloads.members import SETTINGS as MEMBER_SETTINGS
@@ -48,6 +51,7 @@ from raftlog.linearizability.simulator.cluster.workloads.offsets import Offsets
 from raftlog.linearizability.simulator.cluster.workloads.pipeline import Pipeline
 from raftlog.linearizability.simulator.cluster.workloads.readers import Readers
 from raftlog.linearizability.simulator.cluster.workloads.single_copies import SingleCopies
+from raftlog.linearizability.simulator.cluster.workloads.stragglers import Stragglers
 from raftlog.linearizability.simulator.cluster.workloads.transfers import SETTINGS as TRANSACTION_SETTINGS
 from raftlog.linearizability.simulator.cluster.workloads.transfers import Transfers
 from raftlog.linearizability.simulator.cluster.workloads.trims import Trims
@@ -77,7 +81,7 @@ KINDS = (
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
 SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients, Copies)
-APART = (Readers, SingleCopies, Versions)
+APART = (Readers, SingleCopies, Versions, Ends, Doubles, Stragglers, Bursts)
 """Chosen by themselves, so that seeds keep what they had before these came."""
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM, *APART)}
 WORKLOAD_CHANCE = 0.3
@@ -420,11 +424,11 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.dedupe.buffer.size": "1048576",
         "replica.high.watermark.checkpoint.interval.ms": "500",
     }
-    if kinds & {Members.kind, Migrations.kind, Clients.kind, Copies.kind, Readers.kind}:
+    if kinds & {Members.kind, Doubles.kind, Migrations.kind, Clients.kind, Bursts.kind, Copies.kind, Readers.kind}:
         settings |= MEMBER_SETTINGS
-    if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Copies.kind, Readers.kind}:
+    if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Bursts.kind, Copies.kind, Readers.kind}:
         settings |= CONSUMER_SETTINGS
-    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind, Copies.kind, Versions.kind}:
+    if kinds & {Transfers.kind, Stragglers.kind, Pipeline.kind, Expiries.kind, Copies.kind, Versions.kind}:
         settings |= TRANSACTION_SETTINGS
     if Expiries.kind in kinds:
         settings |= EXPIRY_SETTINGS

@@ -59,6 +59,10 @@ class TransactionEnds:
         """A replica has this high watermark."""
         self._high[key] = max(high_watermark, self._high.get(key, 0))
 
+    def highest(self, key: Key) -> int:
+        """The highest high watermark that a replica had."""
+        return self._high.get(key, 0)
+
     def commit(self, key: Key, header: BatchHeader, data: bytes) -> None:
         """The next batch of a partition that is known to be committed."""
         if header.base_offset != self._ends.get(key, header.base_offset):

@@ -191,28 +191,19 @@ class TransactionalProducer:
         transaction.tried.update(values)
         if self.version == 1:
             await self._add_partition(partition)
+        batch = self.batch(partition, values)
         key = self.topic, partition
-        sequence = self._sequences.get(key, 0)
-        timestamp = int((EPOCH_SECONDS + self.ways.loop.time()) * 1000)
-        records = [Record(offset, timestamp, None, b"%d" % value) for offset, value in enumerate(values)]
-        batch = encode_batch(
-            records,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-            transactional=True,
-        )
 
         async def attempt() -> str:
-            return await self._produce(partition, batch)
+            return await self.produce(partition, batch)
 
-        self._sequences[key] = sequence + len(values)
+        self._sequences[key] = self._sequences.get(key, 0) + len(values)
         code = await self._until(attempt)
         if code not in ("NONE", "DUPLICATE_SEQUENCE_NUMBER"):
             raise Failed(code)
         transaction.written.setdefault(partition, []).extend(values)
         if self.random.random() < 0.05:
-            self._again(self._produce(partition, batch))
+            self._again(self.produce(partition, batch))
 
     async def _add_partition(self, partition: int) -> None:
         if (self.topic, partition) in self._added:
@@ -233,7 +224,20 @@ class TransactionalProducer:
             raise Failed(code)
         self._added.add((self.topic, partition))
 
-    async def _produce(self, partition: int, batch: bytes) -> str:
+    def batch(self, partition: int, values: tuple[int, ...]) -> bytes:
+        """The next one of a partition."""
+        timestamp = int((EPOCH_SECONDS + self.ways.loop.time()) * 1000)
+        records = [Record(offset, timestamp, None, b"%d" % value) for offset, value in enumerate(values)]
+        return encode_batch(
+            records,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self._sequences.get((self.topic, partition), 0),
+            transactional=True,
+        )
+
+    async def produce(self, partition: int, batch: bytes) -> str:
+        """What the leader says to a batch. Raises Unanswered."""
         ways = self.ways
         request = ProduceRequest(
             transactional_id=self.transactional_id,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from raftlog.broker.api import list_offsets
 from raftlog.broker.core.replica.leadership import Follower, Leadership
 from raftlog.broker.ports import Disk
 from raftlog.broker.runtime import follower_reads, membership
@@ -165,6 +166,21 @@ def overtaken_answers() -> AbstractContextManager[None]:
     return patch(PartitionFetchState, "position", position)
 
 
+def end_before_it_is_vouched_for() -> AbstractContextManager[None]:
+    """A new leader tells where its high watermark is, though the one before may have told more (KIP-207)."""
+    return patch(Partition, "is_reestablishing", property(lambda _: False))
+
+
+def end_beyond_what_is_committed() -> AbstractContextManager[None]:
+    """Consumers are told of the log's end, and of the times of records, whether these are committed or not."""
+
+    def find(partition: Partition, timestamp: int, _: int, known: Any) -> Any:
+        return real(partition, timestamp, partition.log.log_end_offset, known)
+
+    real = list_offsets._find
+    return patch(list_offsets, "_find", find)
+
+
 def eligible_beside_one() -> AbstractContextManager[None]:
     """Who is elected from the eligible leaders and is enough alone leaves the others eligible."""
 
@@ -216,6 +232,20 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
         eligible_beside_one,
         workload="single-copies",
         scenario="turns",
+    ),
+    Mutant(
+        "end-before-vouched",
+        ("cluster",),
+        str(end_before_it_is_vouched_for.__doc__),
+        end_before_it_is_vouched_for,
+        workload="ends",
+    ),
+    Mutant(
+        "end-beyond-committed",
+        ("cluster",),
+        str(end_beyond_what_is_committed.__doc__),
+        end_beyond_what_is_committed,
+        workload="ends",
     ),
     Mutant(
         "snapshots-without-levels",

@@ -23,6 +23,28 @@ def generation_not_checked() -> AbstractContextManager[None]:
     return patch(ClassicGroup, "check_commit", check)
 
 
+def replaced_static_member_commits() -> AbstractContextManager[None]:
+    """A classic group takes commits of a member that another has replaced under its instance id."""
+
+    def check(self: ClassicGroup, committer: Any) -> ErrorCode:
+        error = real(self, committer)
+        is_now = committer.generation == self.generation
+        return ErrorCode.NONE if error is ErrorCode.FENCED_INSTANCE_ID and is_now else error
+
+    real = ClassicGroup.check_commit
+    return patch(ClassicGroup, "check_commit", check)
+
+
+def outsiders_commit() -> AbstractContextManager[None]:
+    """A classic group that has members takes commits of whoever names no member and no generation."""
+
+    def check(self: ClassicGroup, committer: Any) -> ErrorCode:
+        return ErrorCode.NONE if committer.generation < 0 else real(self, committer)
+
+    real = ClassicGroup.check_commit
+    return patch(ClassicGroup, "check_commit", check)
+
+
 @contextmanager
 def member_epoch_not_checked() -> Iterator[None]:
     """A group of the consumer protocol takes commits of whoever was a member once, for any partition."""
@@ -86,6 +108,8 @@ def offsets_of_aborted_transactions() -> AbstractContextManager[None]:
 
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("generation-not-checked", "members", generation_not_checked),
+    ("replaced-static-commits", "doubles", replaced_static_member_commits),
+    ("outsiders-commit", "doubles", outsiders_commit),
     ("member-epoch-not-checked", "consumers", member_epoch_not_checked),
     ("given-before-free", "consumers", given_before_it_is_free),
     ("upgrade-forgets-holders", "migrations", upgrade_forgets_who_has_what),

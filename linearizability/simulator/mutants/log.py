@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from raftlog.broker.core.log import compaction, retention
 from raftlog.broker.core.log.offset_map import OffsetMap
-from raftlog.broker.core.log.producers import ProducerStates
+from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
 from raftlog.broker.runtime.partition import Partition
@@ -21,6 +21,7 @@ from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.mutants.mutants import Mutant, patch
+from raftlog.wire.batch import BatchHeader
 from raftlog.wire.errors import ErrorCode
 
 
@@ -163,6 +164,17 @@ def producers_never_compared() -> AbstractContextManager[None]:
     return patch(ProducerStates, "check", lambda self, *_: None)
 
 
+def one_batch_remembered() -> AbstractContextManager[None]:
+    """Of each producer only the last batch is remembered: one that others have followed since is no duplicate."""
+
+    def duplicate(self: ProducerStates, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
+        found = real(self, entry, header)
+        return None if found is not None and found.duplicate is not entry.batches[-1] else found
+
+    real = ProducerStates._duplicate
+    return patch(ProducerStates, "_duplicate", duplicate)
+
+
 def answered_before_committed() -> AbstractContextManager[None]:
     """A coordinator answers as soon as it has appended."""
 
@@ -195,6 +207,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("id-goes-by-name", "deletions", produce_by_id_goes_by_name),
     ("producers-forgotten", "", producers_forgotten_at_failover),
     ("producers-not-compared", "", producers_never_compared),
+    ("one-batch-remembered", "bursts", one_batch_remembered),
     ("answered-before-committed", "members", answered_before_committed),
     ("offset-0-on-error", "", offset_0_on_error),
 )

@@ -18,6 +18,7 @@ from raftlog.broker.core.transaction.state import IS_ENDING, TransactionState
 from raftlog.broker.runtime import transaction_host
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
 from raftlog.broker.runtime.transaction_markers import TransactionMarkers
+from raftlog.broker.runtime.transaction_verifier import ClientAbility, TransactionVerifier
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.mutants.mutants import Mutant, patch
 from raftlog.wire.errors import ErrorCode
@@ -121,6 +122,19 @@ def completed_before_marked() -> AbstractContextManager[None]:
     return patch(TransactionMarkers, "begin", begin)
 
 
+def batches_not_verified() -> AbstractContextManager[None]:
+    """Whether a partition belongs to the transaction is not asked for producers that have to say so themselves."""
+
+    def verify(self: TransactionVerifier, transaction: Any, begin: Any, ability: Any, verified: Any) -> None:
+        if ability is ClientAbility.ADDS_PARTITIONS:
+            real(self, transaction, begin, ability, verified)
+        else:
+            verified(begin())
+
+    real = TransactionVerifier.verify_patiently
+    return patch(TransactionVerifier, "verify_patiently", verify)
+
+
 def ids_expire_in_use() -> AbstractContextManager[None]:
     """An id is forgotten though it has a transaction open."""
     return patch(expiry, "HAS_ENDED", frozenset(TransactionState))
@@ -189,6 +203,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("markers-not-resumed", "transfers", coordinator_forgets_to_end),
     ("decided-before-committed", "transfers", decided_before_committed),
     ("completed-before-marked", "transfers", completed_before_marked),
+    ("batches-not-verified", "stragglers", batches_not_verified),
     ("ids-expire-in-use", "expiries", ids_expire_in_use),
     ("ids-expire-too-early", "expiries", ids_expire_too_early),
     ("expired-by-leader-alone", "expiries", expired_id_is_forgotten_by_the_leader_alone),

@@ -97,7 +97,8 @@ QUICKLY_NOTICED = (
     "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "lso-off-by-one", "init-without-fencing",
-    "ids-expire-in-use", "client-numbers-anew",
+    "ids-expire-in-use", "client-numbers-anew", "end-before-vouched", "end-beyond-committed",
+    "replaced-static-commits", "outsiders-commit", "batches-not-verified", "client-commits-taken",
 )  # fmt: skip
 
 

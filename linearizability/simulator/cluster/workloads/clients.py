@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from raftlog.client.client import Client
 from raftlog.client.consumer import Consumer
@@ -33,6 +33,7 @@ class Clients(TopicWorkload):
     kind = "clients"
     partitions = 2
     consumers = 2
+    in_flight: Sequence[int] = (1, 5)
 
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
@@ -64,7 +65,7 @@ class Clients(TopicWorkload):
         self._lives += 1
         producer = client.producer(
             linger=random.choice((0.0, 0.005, 0.05)),
-            max_in_flight=random.choice((1, 5)),
+            max_in_flight=random.choice(self.in_flight),
             request_timeout=ANSWER_SECONDS,
             delivery_timeout=random.choice((ANSWER_SECONDS, CALL_SECONDS)),
             retry_backoff=0.05,
@@ -72,13 +73,13 @@ class Clients(TopicWorkload):
         try:
             async with self.context.invariants.clients.watch(producer):
                 while self._left and (self.context.calm() or random.random() >= 0.02):
-                    stored = await self._send(producer)
+                    stored = await self.send(producer)
                     self._left -= self.context.calm() and stored
                     await asyncio.sleep(0.02 + 0.1 * random.random())
         except KafkaError:
             self.count("producers that gave up")
 
-    async def _send(self, producer: Producer) -> bool:
+    async def send(self, producer: Producer) -> bool:
         """Some records at once; whether all are stored."""
         random = self.random
         values = self.log.values(random.randint(1, 6))

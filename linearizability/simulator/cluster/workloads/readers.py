@@ -100,14 +100,17 @@ class Readers(Clients):
     async def commit(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, int], member: GroupMember | None
     ) -> None:
-        """What was acknowledged is not undone."""
-        before = list(self._committed)
+        """What was acknowledged is not undone, and who names no member commits only what it has."""
+        before, assignments = list(self._committed), consumer.assignments
+        lost = [each for each in offsets if member is None and each not in consumer.assignment]
         try:
             await consumer.commit(offsets, member=member)
         except KafkaError:
             self.count("commits refused")
             return
         self.count("commits taken")
+        if lost and consumer.assignments == assignments:
+            self.fail("committed offsets", f"{lost} are not this member's, and {offsets} is taken")
         for (_, partition), offset in offsets.items():
             if offset < before[partition]:
                 text = f"{self.topic}-{partition}: {offset} is taken, and {before[partition]} was committed"

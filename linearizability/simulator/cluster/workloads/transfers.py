@@ -89,7 +89,7 @@ class Transfers(TopicWorkload):
 
     async def _live(self, ways: Connections, name: str, version: int, *, goes_on: bool) -> None:
         random = ways.random
-        producer = self._producer(ways, name, version)
+        producer = self.producer(ways, name, version)
         while not self.context.calm() or (goes_on and self._committed.get(name, 0) < END_TRANSACTIONS):
             if not producer.is_ready and not await producer.initialize():
                 await asyncio.sleep(0.1)
@@ -113,10 +113,11 @@ class Transfers(TopicWorkload):
                 self._committed[name] = self._committed.get(name, 0) + self.context.calm()
             if not self.context.calm() and random.random() < 0.05:
                 self.count("producers that died")
-                producer = self._producer(ways, name, version)
+                producer = self.producer(ways, name, version)
             await asyncio.sleep(self.rest_seconds(random))
 
-    def _producer(self, ways: Connections, name: str, version: int) -> TransactionalProducer:
+    def producer(self, ways: Connections, name: str, version: int) -> TransactionalProducer:
+        """A new instance of a transactional id."""
         timeout_ms = ways.random.choice(self.timeouts_ms)
         return TransactionalProducer(ways, name, self.topic, version=version, timeout_ms=timeout_ms)
 
