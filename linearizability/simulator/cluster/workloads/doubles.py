@@ -49,7 +49,7 @@ class Doubles(Members):
         super().__init__(context, number)
         self.joined: list[Joined] = []
         self.spells: dict[tuple[str, int], Spell] = {}
-        self._taken: list[tuple[int, int]] = []
+        self.taken: list[tuple[int, int]] = []
         """When a commit from outside was sent, and answered."""
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Doubles(Members):
             )
             code = name_of(answer.topics[0].partitions[0].error_code if answer is not None else None)
             if code == "NONE":
-                self._taken.append((call, self.log.now()))
+                self.taken.append((call, self.log.now()))
             elif code != "UNKNOWN_MEMBER_ID":
                 outside.coordinator = None
             self.count(f"commits from outside answered {code}")
@@ -114,7 +114,7 @@ class Doubles(Members):
     def judge(self) -> None:
         """See Workload."""
         super().judge()
-        for call, returned in self._taken:
+        for call, returned in self.taken:
             for member, spell in self.spells.items():
                 if spell.first < call and returned < spell.last:
                     self.fail("fencing", f"a commit from outside is taken at {call}, and {member} was there: {spell}")
