@@ -243,8 +243,14 @@ def _ends(append: Any, *, commit: bool) -> Any:
 
 
 def _control_batches(log: Any) -> list[bytes]:
-    stored = log.read_bytes(0, 1 << 20, log.log_end_offset, min_one=True)
-    return [stored[at : at + header.size] for at, header in iterate_batches(stored) if header.is_control]
+    found, offset = [], 0
+    while offset < log.log_end_offset:  # a read ends with its segment
+        stored = log.read_bytes(offset, 1 << 20, log.log_end_offset, min_one=True)
+        for at, header in iterate_batches(stored):
+            offset = header.next_offset
+            if header.is_control:
+                found.append(stored[at : at + header.size])
+    return found
 
 
 def test_a_deposed_leader_does_not_tell_offsets_to_who_knows_the_new_epoch(tmp_path: Path) -> None:

@@ -201,6 +201,6 @@ def test_a_record_that_rotted_is_not_handed_out_and_its_partition_is_offline(own
         client.assign([TopicPartition("rotten", 0, 0), TopicPartition("t", 0, 0)])
         messages = poll(client, lambda found: len(found) >= 100)
         assert {message.topic() for message in messages} == {"t"}
-    wait_until(lambda: "rotten-0 offline" in broker.log(), "the damage is told")
-    (told,) = [line for line in broker.log().splitlines() if "rotten-0 offline" in line]
+    wait_until(lambda: "rotten-0 is offline" in broker.log(), "the damage is told")
+    (told,) = [line for line in broker.log().splitlines() if "rotten-0 is offline" in line]
     assert str(segment) in told and "does not match its checksum" in told and "Restore the file" in told
