@@ -13,16 +13,16 @@ from functools import partial
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.errors import ErrorCode
 
-HOLD_SECONDS_MAX = 3.0
-"""The usual time between two heartbeats: the next one comes as soon as the last is answered."""
+HOLD_SECONDS_MAX = 2.8
+"""A little less than the usual time between two heartbeats: librdkafka leaves one out while the last is not answered."""
 SESSION_PART = 3
 """And no longer than this part of the member's session, which begins anew for the client with each answer."""
-_GOES_ON = "librdkafka"
+_GOES_ON = "rdkafka"
 
 
 def goes_on_meanwhile(software: str) -> bool:
     """Whether a client of this name and version (KIP-511) does not wait for answers to heartbeats. Those that are built
-    on librdkafka have a name of their own, and its name in the version."""
+    on librdkafka have a name of their own, and say in the version what they are built on."""
     return _GOES_ON in software
 
 

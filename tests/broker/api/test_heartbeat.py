@@ -23,7 +23,7 @@ from tests.broker.runtime.coordinator_world import (
     turns_pass,
 )
 
-PATIENT = "confluent-kafka-python 2.14.0-librdkafka-2.14.0"
+PATIENT = "confluent-kafka-python 2.16.1-rdkafka-2.16.0"
 OTHERS = ("apache-kafka-java 4.3.1", "KafkaJS 2.2.4", "raftlog 0.1.0", "")
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
+from raftlog.broker.runtime.held_heartbeats import goes_on_meanwhile
+from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.headers import parse_request_header
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -97,3 +103,15 @@ def test_a_commit_does_not_wait_behind_a_heartbeat_and_news_do_not_wait_for_the_
     assert {first.joined().generation_id, second.joined().generation_id} == {2}
     for member in (first, second):
         member.wire.close()
+
+
+def test_librdkafka_is_known_by_what_it_calls_itself() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{listening.getsockname()[1]}"})
+        connection, _ = listening.accept()
+        with connection:
+            frame = connection.recv(1024)[4:]
+    begins = parse_request_header(frame)[-1]
+    hello = decode(ApiVersionsRequest, 3, frame, begins)
+    assert goes_on_meanwhile(f"{hello.client_software_name} {hello.client_software_version}")
+    del client
