@@ -14,7 +14,7 @@ from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.errors import ErrorCode
 
 HOLD_SECONDS_MAX = 2.8
-"""A little less than the usual time between two heartbeats: librdkafka leaves one out while the last is not answered."""
+"""A little less than the usual time between two heartbeats: librdkafka sends none while the last is not answered."""
 SESSION_PART = 3
 """And no longer than this part of the member's session, which begins anew for the client with each answer."""
 _GOES_ON = "rdkafka"
