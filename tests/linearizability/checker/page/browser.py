@@ -28,6 +28,7 @@ ARGUMENTS = (
     "--hide-scrollbars",
 )
 TIMEOUT_SECONDS = 60
+STARTS_MAX = 5
 
 
 def missing() -> str | None:
@@ -39,31 +40,39 @@ def missing() -> str | None:
     return None
 
 
+def start_driver() -> tuple[subprocess.Popen[str], int]:
+    """A chromedriver, and where it listens. It takes a port that is free under IPv6, and ends if another process has it
+    under IPv4."""
+    said = ""
+    for _ in range(STARTS_MAX):
+        driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            found = re.search(r"started successfully on port (\d+)", line)
+            if found:
+                return driver, int(found.group(1))
+            said += line
+        driver.communicate()
+        if "port not available" not in said:
+            break
+    raise RuntimeError(f"chromedriver ended before it listened:\n{said}")
+
+
 class Browser:
     """One window. `events` of the page's console are kept by the browser until asked for."""
 
     def __init__(self, width: int = 1280, height: int = 800) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="raftlog-browser-", ignore_cleanup_errors=True)
-        self._driver = subprocess.Popen(
-            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self._driver, port = start_driver()
         try:
-            self._url = f"http://127.0.0.1:{self._port()}"
+            self._url = f"http://127.0.0.1:{port}"
             self._session = self._start(width, height)
             self.resize(width, height)
         except BaseException:
             self.close()
             raise
-
-    def _port(self) -> int:
-        assert self._driver.stdout is not None
-        said = ""
-        for line in self._driver.stdout:
-            found = re.search(r"started successfully on port (\d+)", line)
-            if found:
-                return int(found.group(1))
-            said += line
-        raise RuntimeError(f"chromedriver ended before it listened:\n{said}")
 
     def _start(self, width: int, height: int) -> str:
         options = {
