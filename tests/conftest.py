@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raftlog.testing import BrokerProcess, Cluster
-from raftlog.testing.clusters import data_directory
+from raftlog.testing.clusters import data_directory, running
 from raftlog.testing.ports import ReservedPort
 from tests.java import QUICK_START
 
@@ -57,16 +57,12 @@ def broker() -> Iterator[Broker]:
         yield Broker(oracle, None)
         return
     with data_directory(None) as directory:
-        brokers = Cluster(1, directory, settings={OVERDUE_CHECK: "200"})
-        (process,) = brokers.brokers
+        made = Cluster(1, directory, settings={OVERDUE_CHECK: "200"})
+        (process,) = made.brokers
         for which in ("", "min."):
             del process.settings[f"group.consumer.{which}heartbeat.interval.ms"]  # what is told of it is Kafka's
-        try:
-            brokers.start()
-            yield Broker(brokers.bootstrap_servers, process)
-        finally:
-            brokers.kill()
-            brokers.close()
+        with running(made):
+            yield Broker(made.bootstrap_servers, process)
 
 
 @pytest.fixture

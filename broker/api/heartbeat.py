@@ -19,28 +19,27 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> None:
     """Answered at once, or when there is news for a client that does not wait for it."""
     groups = context.services.groups
 
+    def tell(error: ErrorCode) -> None:
+        context.respond(HeartbeatResponse(error_code=error))
+
     def refuse(error: ErrorCode) -> None:
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # Its session begins anew when loading ends; until then all is well.
             error = ErrorCode.NONE
-        context.respond(HeartbeatResponse(error_code=error))
+        tell(error)
 
     def beat(host: GroupHost) -> None:
         now = host.now()
         error = heartbeat(host.shard, request, now)
         group = host.shard.classic(request.group_id)
         if error is not ErrorCode.NONE or group is None or not may_hold():
-            context.respond(HeartbeatResponse(error_code=error))
+            tell(error)
             return
-
-        def beat_then(host: GroupHost) -> None:
-            # Nothing was heard of it since.
-            context.respond(HeartbeatResponse(error_code=heartbeat(host.shard, request, now)))
-
         session_ms = group.members[request.member_id].session_timeout_ms
-        then = partial(groups.run, request.group_id, beat_then, refuse)
+        # As of now: nothing is heard of it until then.
+        then = partial(groups.run, request.group_id, lambda host: tell(heartbeat(host.shard, request, now)), refuse)
         context.when_early = host.held_heartbeats.hold(request.group_id, request.member_id, session_ms, then)
 
     def may_hold() -> bool:

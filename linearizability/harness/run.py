@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import HistoryError
+from raftlog.linearizability.checker.page.report import plural
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, faults_named
 from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
@@ -72,8 +73,7 @@ class Run:
                 folder.run["check"] = terms_of(self.workload, settings, is_over=False, is_read_back=False).words
             if system.version is not None:
                 folder.run["versions"][settings.system] = system.version
-            how_many = "1 broker" if settings.brokers == 1 else f"{settings.brokers} brokers"
-            self._tell(f"starting {how_many if system.broker_ids else settings.system}")
+            self._tell(f"starting {plural(settings.brokers, 'broker') if system.broker_ids else settings.system}")
             clients = Clients(folder.path / LOGS, lambda line: folder.add(HISTORY, line), settings.mutant)
             complaints: list[str] = []
             try:

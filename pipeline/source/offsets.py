@@ -37,10 +37,9 @@ _BEGUN = "(from) "
 def write(offsets: Offsets, begun: Offsets | None = None) -> Written:
     """`begun`: at the end of the first micro-batch, where that one begins, also when it comes again."""
     written: Written = {}
-    for (topic, index), offset in sorted((begun or {}).items()):
-        written.setdefault(_BEGUN + topic, {})[str(index)] = offset
-    for (topic, index), offset in sorted(offsets.items()):
-        written.setdefault(topic, {})[str(index)] = offset
+    for prefix, part in ((_BEGUN, begun or {}), ("", offsets)):
+        for (topic, index), offset in sorted(part.items()):
+            written.setdefault(prefix + topic, {})[str(index)] = offset
     return written
 
 

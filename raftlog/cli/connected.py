@@ -68,6 +68,11 @@ def connected(options: argparse.Namespace) -> Iterator[SyncClient]:
 STANDS_STILL = "a broker that is paused, or waits for a majority of its --peers, answers nobody: its log says which"
 
 
+def stands_still(problem: str) -> bool:
+    """Whether somebody was reached and gave no answer, by what the client says of a broker."""
+    return "did not answer" in problem
+
+
 def worded(error: KafkaError, options: argparse.Namespace) -> CommandFailed:
     """The failure as a sentence with advice."""
     match error:
@@ -75,7 +80,7 @@ def worded(error: KafkaError, options: argparse.Namespace) -> CommandFailed:
             return CommandFailed(str(error), HINTS.get(error.code), code=error.code.name)
         case BrokerUnreachable():
             hint = "is it running? `raftlog dev --port 9092` starts one; -b HOST:PORT names another"
-            if "did not answer" in error.reason:
+            if stands_still(error.reason):
                 hint = f"{STANDS_STILL}; -b HOST:PORT names another"
             return CommandFailed(str(error), hint, code="BROKER_UNREACHABLE")
         case TimedOut():

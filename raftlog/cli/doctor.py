@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from raftlog.broker.descriptors import SIZE_MIN
 from raftlog.cli.arguments import Parser, add_connection, add_json
-from raftlog.cli.connected import STANDS_STILL, connected
+from raftlog.cli.connected import STANDS_STILL, connected, stands_still
 from raftlog.cli.failure import UsageError
 from raftlog.cli.output import plural, print_json
 from raftlog.cli.reach import (
@@ -138,10 +138,12 @@ def of_bootstrap(bootstrap: Sequence[Look]) -> Iterator[Finding]:
     for look in bootstrap:
         if look.problem is not None:
             level = WARNING if reached else ERROR
-            resolves = "does not resolve" not in look.problem
-            fix = "start a broker there, or give another address with -b; is a firewall in between?"
-            fix = f"{STANDS_STILL}; is a firewall in between?" if "did not answer" in look.problem else fix
-            fix = fix if resolves else "give another name with -b, or put this one into /etc/hosts or the name server"
+            if "does not resolve" in look.problem:
+                fix = "give another name with -b, or put this one into /etc/hosts or the name server"
+            elif stands_still(look.problem):
+                fix = f"{STANDS_STILL}; is a firewall in between?"
+            else:
+                fix = "start a broker there, or give another address with -b; is a firewall in between?"
             yield Finding(level, f"bootstrap {look.address}", look.problem, fix)
     ids = {look.cluster_id for look in reached}
     if len(ids) > 1:

@@ -148,8 +148,7 @@ class PeerTransport:
 
     async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
         attempt = hang_ups = 0
-        # wait_for may swallow a cancellation that comes as its work ends (Python 3.11).
-        while not self._closed and self._missing.get(node_id) is missing:
+        while True:
             await missing.wait()
             addresses = self._targets[node_id]
             self.refusals.pop(node_id, None)

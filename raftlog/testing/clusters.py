@@ -206,15 +206,23 @@ def cluster(
     broker configs, for example {"num.partitions": "3"}. Raises BrokerDied, with the broker's log, when one does not
     start.
     """
-    with data_directory(directory) as path:
-        running = Cluster(brokers, path, settings=settings, log_to_stderr=log_to_stderr)
-        try:
-            running.start()
-            yield running
-            running.stop()
-        finally:
-            running.kill()
-            running.close()
+    with (
+        data_directory(directory) as path,
+        running(Cluster(brokers, path, settings=settings, log_to_stderr=log_to_stderr)) as made,
+    ):
+        yield made
+
+
+@contextmanager
+def running(made: Cluster) -> Iterator[Cluster]:
+    """The same with a cluster that is there already. Raises BrokerDied also when one does not end in order."""
+    try:
+        made.start()
+        yield made
+        made.stop()
+    finally:
+        made.kill()
+        made.close()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import sys
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from importlib import import_module
 
 LENGTH_BYTES = 4
@@ -80,23 +80,23 @@ class _Server:
             os.set_blocking(end, False)
 
     def serve(self) -> Order | None:
-        """Returns None when all is over, and in each forked process its order."""
+        """Returns None when all is over, and in each forked process its order, with its descriptors."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         while self._orders is not None or self._statuses:
             asked = [] if self._orders is None else [self._orders.fileno()]
-            heard = select.select([self._woken, *asked], [], [])[0]
+            heard = set(select.select([self._woken, *asked], [], [])[0])
             if self._woken in heard:
                 os.read(self._woken, 4096)
             self._collect()
-            if self._orders is None or not any(descriptor in heard for descriptor in asked):
+            if self._orders is None or heard.isdisjoint(asked):
                 continue
             received = _receive(self._orders)
             if received is None:
                 self._orders.close()
                 self._orders = None
-            elif self._fork(*received):
-                return received[0]
+            elif (order := self._fork(*received)) is not None:
+                return order
         return None
 
     def _collect(self) -> None:
@@ -115,19 +115,20 @@ class _Server:
         if last:
             os.close(pipe)
 
-    def _fork(self, order: Order, descriptors: dict[str, int]) -> bool:
-        """Whether this is the new process."""
+    def _fork(self, order: Order, descriptors: dict[str, int]) -> Order | None:
+        """In the new process the order with its descriptors, None in this one."""
         _import(order.imports)
         pid = os.fork()
         if not pid:
             self._leave(descriptors)
-            return True
+            ties = ["--ready-fd", str(descriptors["ready"]), "--lifeline-fd", str(descriptors["lifeline"])]
+            return replace(order, arguments=[*order.arguments, *ties])
         status = descriptors.pop("status")
         for descriptor in descriptors.values():
             os.close(descriptor)
         self._statuses[pid] = status
         self._tell(status, f"pid {pid}\n")
-        return False
+        return None
 
     def _leave(self, descriptors: dict[str, int]) -> None:
         """Nothing of the server stays in the new process."""
@@ -141,7 +142,6 @@ class _Server:
         mine = (self._woken, self._waker, descriptors["status"], descriptors["stdout"], descriptors["stderr"])
         for descriptor in (*mine, *self._statuses.values()):
             os.close(descriptor)
-        sys.argv = ["", "--ready-fd", str(descriptors["ready"]), "--lifeline-fd", str(descriptors["lifeline"])]
 
 
 def _import(modules: list[str]) -> None:
@@ -165,7 +165,7 @@ def _become(order: Order) -> None:
         os.chdir("/")  # where the caller is there is nothing to be found
     os.environ.clear()
     os.environ.update(order.environment)
-    sys.argv = ["", *order.arguments, *sys.argv[1:]]
+    sys.argv = ["", *order.arguments]
     run_module(order.module, run_name="__main__", alter_sys=True)
 
 
