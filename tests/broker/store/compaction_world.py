@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 from raftlog.broker.core.log.cleaned_batches import Step
@@ -62,6 +62,20 @@ def run_steps(steps: Generator[Step, None, None]) -> None:
         with suppress(PowerCut):
             steps.close()
         raise
+
+
+def power_cuts(base: CompactedLog) -> Iterator[tuple[int, CompactedLog]]:
+    """The number of each step of a compaction at which the machine stops, and the log as it is then."""
+    for countdown in range(1000):
+        world = base.reopened(copy_of(base.disk))
+        world.disk.countdown = countdown
+        try:
+            run_steps(world.steps())
+        except PowerCut:
+            yield countdown, world
+            continue
+        break
+    assert 40 < countdown < 999
 
 
 class CompactedLog:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.cleaner import drive
 from raftlog.broker.store.segment import Segment
-from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.compression import Compression
-from tests.broker.store.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, run_steps
+from tests.broker.store.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, power_cuts, run_steps
 from tests.effort import examples
 from tests.waiting import until
 
@@ -383,27 +383,19 @@ def test_no_keys_newest_value_is_lost_wherever_the_machine_stops(seed: int) -> N
     base.disk.sync_directory("/data")
     values, producers = base.values(), producers_of(base)
     end, recovery_point = base.log.log_end_offset, base.log.recovery_point
-    for countdown in range(1000):
-        world = base.reopened(copy_of(base.disk))
-        world.disk.countdown = countdown
-        try:
-            run_steps(world.steps())
-        except PowerCut:
-            for attempt in range(3):
-                disk = copy_of(world.disk)
-                if attempt:
-                    disk.crash(Random(seed * 10_000 + countdown * 10 + attempt))
-                found = world.reopened(disk, recovery_point=recovery_point)
-                assert (found.log.log_end_offset, found.log.log_start_offset) == (end, 0)
-                assert found.values() == values
-                assert producers_of(found) == producers
-                assert leftovers(found.disk) == []
-                found.log.check_invariants()
-                found.compact()
-                assert found.values() == values
-            continue
-        break
-    assert 40 < countdown < 999
+    for countdown, world in power_cuts(base):
+        for attempt in range(3):
+            disk = copy_of(world.disk)
+            if attempt:
+                disk.crash(Random(seed * 10_000 + countdown * 10 + attempt))
+            found = world.reopened(disk, recovery_point=recovery_point)
+            assert (found.log.log_end_offset, found.log.log_start_offset) == (end, 0)
+            assert found.values() == values
+            assert producers_of(found) == producers
+            assert leftovers(found.disk) == []
+            found.log.check_invariants()
+            found.compact()
+            assert found.values() == values
 
 
 def test_a_disk_that_fails_while_segments_are_replaced_loses_nothing() -> None:

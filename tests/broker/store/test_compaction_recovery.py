@@ -13,10 +13,10 @@ from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.data_directory import CHECKPOINTS, Checkpoint, DataDirectory
 from raftlog.broker.store.names import RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
-from tests.broker.store.compaction_world import CompactedLog, copy_of, run_steps
+from tests.broker.store.compaction_world import CompactedLog, copy_of, power_cuts, run_steps
 from tests.broker.store.store_world import Host
 
 
@@ -161,14 +161,6 @@ def test_a_crash_between_the_names_of_a_cleaned_segment_keeps_its_transaction_in
     run_steps(done.steps())
     kept = told(done)
     assert kept
-    for countdown in range(1000):
-        world = base.reopened(copy_of(base.disk))
-        world.disk.countdown = countdown
-        try:
-            run_steps(world.steps())
-        except PowerCut:
-            world.disk.kill()
-            assert kept <= told(base.reopened(world.disk))
-            continue
-        break
-    assert 40 < countdown < 999
+    for _, world in power_cuts(base):
+        world.disk.kill()
+        assert kept <= told(base.reopened(world.disk))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections import deque
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
@@ -46,17 +45,17 @@ _LENGTH = Struct(">i")
 
 
 class Wire:
-    """A connection whose answers are read later, or found missing."""
+    """A connection on which requests go out one at a time; the answer is read later, or found missing."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS)
-        self._expected: deque[tuple[type[Message], int, int]] = deque()
+        self._expected: tuple[type[Message], int, int] | None = None
 
     def send(self, request: Message, response: type[Message], version: int) -> Wire:
         key = request.api_key
-        assert key is not None
-        self._expected.append((response, key, version))
+        assert key is not None and self._expected is None
+        self._expected = response, key, version
         frame = encode_request_header(key, version, 1, "client") + encode(request, version)
         self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
         return self
@@ -74,7 +73,8 @@ class Wire:
         return False
 
     def receive(self) -> Any:
-        cls, key, version = self._expected.popleft()
+        assert self._expected is not None
+        (cls, key, version), self._expected = self._expected, None
         frame = self._read(_LENGTH.unpack(self._read(4))[0])
         return decode(cls, version, frame, parse_response_header(key, version, frame)[1])
 

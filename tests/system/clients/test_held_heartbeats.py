@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from raftlog.broker.runtime.held_heartbeats import goes_on_meanwhile
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import parse_request_header
-from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from raftlog.wire.messages.api_versions import ApiVersionsRequest
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raftlog.wire.messages.heartbeat import HeartbeatRequest
+from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
-from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.core.group.group_world import subscription
 from tests.conftest import Broker
 from tests.system.clients.groups import until
-from tests.system.clients.test_groups_story import Wire
+from tests.system.traps.raw import RawConnection
+
+PARKED_SECONDS = 0.2
 
 
 class Member:
@@ -34,9 +37,8 @@ class Member:
     def __init__(self, address: str, group: str, topic: str) -> None:
         self._group, self._topic = group, topic
         self.id, self.generation = "", -1
-        self.wire = Wire(address)
-        hello = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.14.0")
-        self.wire.send(hello, ApiVersionsResponse, 3).receive()
+        self.connection = RawConnection(address)
+        self.connection.ask(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.14.0"), 3)
 
     def send_join(self) -> None:
         request = JoinGroupRequest(
@@ -47,16 +49,16 @@ class Member:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(self._topic))],
         )
-        self.wire.send(request, JoinGroupResponse, 3)
+        self.connection.send_request(request, 3)
 
     def joined(self) -> Any:
-        answer = self.wire.receive()
+        answer = self.answer(ApiKey.JOIN_GROUP, 3)
         self.id, self.generation = answer.member_id, answer.generation_id
         return answer
 
     def has_coordinator(self) -> bool:
         request = FindCoordinatorRequest(coordinator_keys=[self._group])
-        answer = self.wire.send(request, FindCoordinatorResponse, 4).receive()
+        answer = self.connection.ask(request, 4)
         return bool(answer.coordinators[0].error_code == ErrorCode.NONE)
 
     def sync(self) -> None:
@@ -64,11 +66,15 @@ class Member:
         request = SyncGroupRequest(
             group_id=self._group, generation_id=self.generation, member_id=self.id, assignments=plan
         )
-        assert self.wire.send(request, SyncGroupResponse, 3).receive().error_code == ErrorCode.NONE
+        assert self.connection.ask(request, 3).error_code == ErrorCode.NONE
 
     def send_heartbeat(self) -> None:
         request = HeartbeatRequest(group_id=self._group, generation_id=self.generation, member_id=self.id)
-        self.wire.send(request, HeartbeatResponse, 3)
+        self.connection.send_request(request, 3)
+
+    def beat(self) -> ErrorCode:
+        """The answer to the heartbeat."""
+        return ErrorCode(self.answer(ApiKey.HEARTBEAT, 3).error_code)
 
     def send_commit(self) -> None:
         partition = OffsetCommitRequestPartition(committed_offset=1)
@@ -78,7 +84,16 @@ class Member:
             member_id=self.id,
             topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
         )
-        self.wire.send(request, OffsetCommitResponse, 7)
+        self.connection.send_request(request, 7)
+
+    def answer(self, key: ApiKey, version: int) -> Any:
+        """The next one."""
+        return self.connection.receive(key, version)[1]
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether no answer comes for a while."""
+        return not select.select([self.connection.socket], [], [], PARKED_SECONDS)[0]
 
 
 def test_a_commit_does_not_wait_behind_a_heartbeat_and_news_do_not_wait_for_the_next_one(
@@ -91,18 +106,18 @@ def test_a_commit_does_not_wait_behind_a_heartbeat_and_news_do_not_wait_for_the_
     first.sync()
     for _ in range(3):
         first.send_heartbeat()
-        assert first.wire.is_parked
+        assert first.is_parked
         first.send_commit()
-        assert first.wire.receive().error_code == ErrorCode.NONE
-        (topic_of_commit,) = first.wire.receive().topics
+        assert first.beat() is ErrorCode.NONE
+        (topic_of_commit,) = first.answer(ApiKey.OFFSET_COMMIT, 7).topics
         assert topic_of_commit.partitions[0].error_code == ErrorCode.NONE
     first.send_heartbeat()
     second.send_join()
-    assert first.wire.receive().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     first.send_join()
     assert {first.joined().generation_id, second.joined().generation_id} == {2}
     for member in (first, second):
-        member.wire.close()
+        member.connection.socket.close()
 
 
 def test_librdkafka_is_known_by_what_it_calls_itself() -> None:

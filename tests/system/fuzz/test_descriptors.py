@@ -66,7 +66,7 @@ def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(tmp
 
 
 def test_a_limit_of_the_size_of_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
-    process = limited(tmp_path, "ulimit -Sf 1024")
+    process = limited(tmp_path, "ulimit -Sf 1024 && ulimit -Hf unlimited")
     process.start()
     try:
         limits = Path(f"/proc/{process.pid}/limits").read_text()
