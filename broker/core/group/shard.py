@@ -11,6 +11,7 @@ from raftlog.broker.core.group.assignors.server_side import SERVER_ASSIGNORS
 from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
+from raftlog.broker.core.group.consumer.intervals import heartbeat_interval_ms
 from raftlog.broker.core.group.consumer.metadata_hash import TopicHashes
 from raftlog.broker.core.group.consumer.records import (
     ConsumerGroupRecord,
@@ -35,6 +36,9 @@ from raftlog.wire.ids import ProducerId
 
 GroupSettings = Callable[[MetadataImage, str], ConsumerGroupSettings]
 """What is set for a consumer group, by the metadata."""
+
+LATE_AFTER_INTERVALS = 1.5
+"""A member that was silent for so many of its heartbeat intervals is late."""
 
 
 class GroupCoordinatorShard:
@@ -251,6 +255,22 @@ class GroupCoordinatorShard:
     def assignor(self, name: str | None) -> Assignor:
         """The assignor of this name, or the one for members that name none."""
         return SERVER_ASSIGNORS[self.config.consumer_assignors[0] if name is None else name]
+
+    def rank_members(self, group: ConsumerGroup, now: Now) -> dict[str, int]:
+        """Members from low to high in the order in which they are expected to be heard of next; who is late comes last,
+        for it may be gone.
+        """
+        settings = self.consumer_settings(group.group_id)
+        ranks: dict[str, int] = {}
+        for member_id, member in group.members.items():
+            classic = member.subscription.classic
+            timeout_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+            timer = self.timers_of(group.group_id, member_id).session
+            silent_ms = now.monotonic_ms - (timer.deadline_ms - timeout_ms) if timer.is_set else timeout_ms
+            interval_ms = heartbeat_interval_ms(group, member_id, settings)
+            is_late = silent_ms > LATE_AFTER_INTERVALS * interval_ms
+            ranks[member_id] = settings.session_timeout_ms + silent_ms if is_late else interval_ms - silent_ms
+        return ranks
 
     def timers_of(self, group_id: str, member_id: str) -> MemberTimers:
         """The timers of a member of a consumer group, which may be about to come."""

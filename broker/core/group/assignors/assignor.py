@@ -29,12 +29,15 @@ STEPS_A_SLICE = 1_000
 
 
 class MemberSpec(NamedTuple):
-    """A member as an assignor sees it; `target` is what the last assignment gave it."""
+    """A member as an assignor sees it; `target` is what the last assignment gave it. Where there is a choice between
+    two members, the one with the lower `rank` may be preferred.
+    """
 
     subscribed: frozenset[TopicId]
     target: MemberAssignment = NO_PARTITIONS
     rack: str | None = None
     instance_id: str | None = None
+    rank: int = 0
 
 
 class TopicSpec(NamedTuple):

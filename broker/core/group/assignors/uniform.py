@@ -6,6 +6,8 @@ the same, no other balanced assignment moves less. With several, each in turn is
 from the others, until nothing moves or after MAX_ROUNDS, as Kafka does it; members are then balanced over each topic,
 though not always over the whole group.
 
+What one may have more of than another goes to members with a low rank: those who hear of it first.
+
 Kafka 4.3 knows the members' racks and does nothing with them. Here, among the partitions that move anyway, a member
 gets those that have a replica in its rack, and gives up first those that have none. Nothing moves for a rack's sake.
 """
@@ -54,10 +56,10 @@ def assign_uniformly(members: Members, topics: Topics) -> Steps:
 
 
 class _Group:
-    """The members by number, in the order of their ids, and how many partitions each has."""
+    """The members by number, in the order of their ranks and ids, and how many partitions each has."""
 
     def __init__(self, members: Members) -> None:
-        self.ids = sorted(members)
+        self.ids = sorted(members, key=lambda member_id: (members[member_id].rank, member_id))
         self.members = [members[member_id] for member_id in self.ids]
         self.racks = [member.rack for member in self.members]
         self.loads = [0] * len(self.ids)

@@ -176,7 +176,10 @@ class GroupChange:
             votes[after.subscription.assignor] += 1
         name = group.preferred_assignor(+votes)
         assignor = shard.assignor(name)
-        new = compute_target(group, after, TargetEpoch(self.group_epoch, now.wall_ms), assignor, shard.image)
+        ranks = shard.rank_members(group, now)
+        ranks.pop(after.member_id, None)
+        epoch = TargetEpoch(self.group_epoch, now.wall_ms)
+        new = compute_target(group, after, epoch, assignor, shard.image, ranks=ranks)
         self.records += new.records
         return self.group_epoch, new.by_member[after.member_id]
 

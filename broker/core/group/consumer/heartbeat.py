@@ -12,6 +12,7 @@ from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.consumer.change import GroupChange, Refused
 from raftlog.broker.core.group.consumer.fencing import fence_members
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
+from raftlog.broker.core.group.consumer.intervals import heartbeat_interval_ms
 from raftlog.broker.core.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -147,8 +148,9 @@ def _stay(
     )
     settings = shard.consumer_settings(group.group_id)
     shard.timers.set(shard.timers_of(group.group_id, member_id).session, now.monotonic_ms + settings.session_timeout_ms)
+    interval_ms = heartbeat_interval_ms(group, member_id, settings)
     response = ConsumerGroupHeartbeatResponse(
-        member_id=member_id, member_epoch=after.epoch, heartbeat_interval_ms=settings.heartbeat_interval_ms
+        member_id=member_id, member_epoch=after.epoch, heartbeat_interval_ms=interval_ms
     )
     if joins or _is_full(request) or before.current.assigned != after.current.assigned:
         response.assignment = _assignment(after.current.assigned)

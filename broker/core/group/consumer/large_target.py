@@ -33,7 +33,8 @@ def assign_in_steps(shard: GroupCoordinatorShard, group_id: str, now: Now) -> It
 
 def _assign(shard: GroupCoordinatorShard, group: ConsumerGroup, now: Now) -> Iterator[Effects | None]:
     epoch = group.epoch.epoch
-    specs = describe_members(group, group.members.values(), group.target, shard.image)
+    ranks = shard.rank_members(group, now)
+    specs = describe_members(group, group.members.values(), group.target, shard.image, ranks)
     instances = {member_id: spec.instance_id for member_id, spec in specs.items()}
     yield None
     assigned = yield from assign(specs, shard.assignor(group.preferred_assignor()), shard.image)

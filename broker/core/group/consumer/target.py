@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ AT_ONCE_MAX = 1_000
 of a larger one is computed beside the heartbeats, and its members hear of it with their next ones.
 """
 
+ANSWERED_NOW = -sys.maxsize
+"""The rank of a member whose heartbeat needs the target."""
+
 
 class NewTarget(NamedTuple):
     """A target assignment: of every member, and as records what differs from the one before."""
@@ -37,9 +41,16 @@ def is_large(group: ConsumerGroup, updated: ConsumerMember, image: MetadataImage
 
 
 def compute_target(
-    group: ConsumerGroup, updated: ConsumerMember, target_epoch: TargetEpoch, assignor: Assignor, image: MetadataImage
+    group: ConsumerGroup,
+    updated: ConsumerMember,
+    target_epoch: TargetEpoch,
+    assignor: Assignor,
+    image: MetadataImage,
+    *,
+    ranks: Mapping[str, int],
 ) -> NewTarget:
-    """The target assignment for the group with `updated` in it, be it new, changed, or in place of a static member."""
+    """The target assignment for the group with `updated` in it, be it new, changed, or in place of a static member;
+    `ranks` as in `describe_members`."""
     members = dict(group.members)
     replaced = group.static_member(updated.instance_id)
     if replaced is not None:
@@ -48,7 +59,7 @@ def compute_target(
     before = dict(group.target)
     if replaced is not None:
         before[updated.member_id] = group.target_of(replaced.member_id)
-    specs = describe_members(group, members.values(), before, image)
+    specs = describe_members(group, members.values(), before, image, ranks)
     assigned = finish(assign(specs, assignor, image))
     group_id = group.group_id
     records: list[ConsumerGroupRecord] = [
@@ -61,9 +72,15 @@ def compute_target(
 
 
 def describe_members(
-    group: ConsumerGroup, members: Iterable[ConsumerMember], before: Mapping[str, Target], image: MetadataImage
+    group: ConsumerGroup,
+    members: Iterable[ConsumerMember],
+    before: Mapping[str, Target],
+    image: MetadataImage,
+    ranks: Mapping[str, int],
 ) -> dict[str, MemberSpec]:
-    """The members as an assignor sees them; `before` is what they were to have."""
+    """The members as an assignor sees them; `before` is what they were to have. The lowest of `ranks` belongs to the
+    member that is heard of next; who is not in there is being answered right now.
+    """
     ids: dict[frozenset[str], frozenset[bytes]] = {}
     specs: dict[str, MemberSpec] = {}
     for member in members:
@@ -72,7 +89,9 @@ def describe_members(
         if subscribed is None:
             subscribed = ids[names] = topic_ids(names, image)
         had = before.get(member.member_id, {})
-        specs[member.member_id] = MemberSpec(subscribed, had, member.subscription.rack_id, member.instance_id)
+        about = member.subscription
+        rank = ranks.get(member.member_id, ANSWERED_NOW)
+        specs[member.member_id] = MemberSpec(subscribed, had, about.rack_id, about.instance_id, rank)
     return specs
 
 

@@ -49,6 +49,7 @@ def groups(
             target,
             draw(st.sampled_from([None, *RACKS])) if racks else None,
             draw(st.sampled_from([None, f"i-{MEMBER_IDS[::-1].index(member_id)}"])),
+            draw(st.integers(-1, 1)),
         )
     return members, topics
 
