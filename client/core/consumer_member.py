@@ -163,7 +163,7 @@ class ConsumerMember:
         return Send(request, ConsumerGroupHeartbeatResponse)
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        self._acknowledges = self._has_lost = False
+        acknowledges, self._acknowledges, self._has_lost = self._acknowledges, False, False
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group, member_id=self.member_id, member_epoch=self._epoch
         )
@@ -175,7 +175,7 @@ class ConsumerMember:
             request.subscribed_topic_names = sorted(self._topics)
             request.subscribed_topic_regex = self._pattern
             request.server_assignor = settings.server_assignor
-        if self._says_all or self._said != self.owned:
+        if self._says_all or acknowledges or self._said != self.owned:
             request.topic_partitions = self._owned_by_id() if self._epoch > 0 else []
             self._said = self.owned
         return request

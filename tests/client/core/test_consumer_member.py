@@ -86,3 +86,22 @@ def test_a_member_that_leaves_before_it_is_answered_says_so(instance: str | None
     assert (farewell.request.member_id, farewell.request.member_epoch) == ("m", epoch)
     assert member.leave() is None
     assert ConsumerMember("g", settings, frozenset({"t"}), member_id="m", names={}, ids={}).leave() is None
+
+
+def test_an_assignment_is_acknowledged_with_what_the_member_has_though_that_is_the_same() -> None:
+    """The coordinator asked it to give up what it had not taken up yet, and waits for its word."""
+    member = ConsumerMember("g", ConsumerSettings(), frozenset({"t"}), member_id="m", names={}, ids={})
+    said: list[object] = []
+    for step in range(6):
+        action = member.next(float(step))
+        if isinstance(action, Send) and isinstance(action.request, ConsumerGroupHeartbeatRequest):
+            said.append(action.request.topic_partitions)
+            # Of those who are told nothing new, the first has just joined.
+            assignment = Assignment(topic_partitions=[]) if len(said) in (1, 3) else None
+            member.answered(
+                ConsumerGroupHeartbeatResponse(
+                    member_id="m", member_epoch=1, heartbeat_interval_ms=100, assignment=assignment
+                ),
+                float(step),
+            )
+    assert said == [[], [], None, []]

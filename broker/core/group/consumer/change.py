@@ -190,9 +190,11 @@ class GroupChange:
         claimed: ClaimedPartitions | None,
         *,
         subscription_changed: bool,
+        claim_is_certain: bool = True,
         joins: bool = False,
     ) -> ConsumerMember:
-        """Take the member one step towards its target. Raises Refused.
+        """Take the member one step towards its target; `claimed` and what goes with it as in Reconciliation. Raises
+        Refused.
 
         A member that joins again begins where its group stands. What it has read before must not be committed then,
         though its partitions are the same: they are its own from this epoch on.
@@ -209,6 +211,7 @@ class GroupChange:
             subscribed=topic_ids(group.topics_of(member.subscription), self.shard.image),
             is_free=group.is_free,
             claimed=claimed,
+            claim_is_certain=claim_is_certain,
         )
         try:
             reconciled = reconcile(step)

@@ -144,6 +144,8 @@ def _stay(
         target,
         claimed,
         subscription_changed=names_changed or regex_change is not RegexChange.NONE,
+        # In an earlier epoch it has not heard yet of what it was given in this one.
+        claim_is_certain=joins or request.member_epoch < before.epoch,
         joins=joins,
     )
     settings = shard.consumer_settings(group.group_id)

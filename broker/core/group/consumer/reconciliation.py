@@ -3,6 +3,9 @@
 First it gives up what is not its own any more, and stays in its epoch until it says that it has. Then it goes to the
 epoch of the target assignment, and is given what is free. A partition that another member still has, or has not yet
 said to have given up, is never given: the member waits for it.
+
+A member that says to have less than it was given need not have given up the rest: it may have been given it a moment
+ago, and take it up in the next. Only after it was asked to give up a partition, its word counts.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class Reconciliation(NamedTuple):
     """All that one step depends on.
 
     `subscribed` are the ids of the topics that the member consumes now; `is_free` tells whether nobody has a partition;
-    `claimed` is what the member says to have, None when it says nothing.
+    `claimed` is what the member says to have, None when it says nothing; with `claim_is_certain` it has nothing else,
+    nor is it about to take up anything.
     """
 
     current: CurrentAssignment
@@ -37,6 +41,11 @@ class Reconciliation(NamedTuple):
     subscribed: Set[bytes]
     is_free: Callable[[bytes, int], bool]
     claimed: ClaimedPartitions | None
+    claim_is_certain: bool
+
+    def may_use_any(self, owned: Owned) -> bool:
+        """Whether the member may have some of these partitions, which it was not asked to give up."""
+        return not self.claim_is_certain or _claims_any(self.claimed, owned)
 
 
 def reconcile(step: Reconciliation) -> CurrentAssignment:
@@ -56,7 +65,7 @@ def reconcile(step: Reconciliation) -> CurrentAssignment:
         case MemberState.UNKNOWN:
             if step.claimed is None or step.claimed:
                 raise MustRejoin
-            return _next_assignment(step, step.target_epoch)
+            return _next_assignment(step._replace(claim_is_certain=True), step.target_epoch)
         case _:
             assert_never(current.state)
 
@@ -78,7 +87,7 @@ def _without_unsubscribed(step: Reconciliation) -> CurrentAssignment:
     revoking = dict(current.revoking)
     for topic_id in dropped:
         revoking[topic_id] = {**revoking.get(topic_id, _NO_PARTITIONS), **current.assigned[topic_id]}
-    if _claims_any(step.claimed, revoking):
+    if step.may_use_any(revoking):
         return CurrentAssignment(current.epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoking)
     # It has given them up before it was asked.
     return current._replace(previous_epoch=current.epoch, assigned=assigned)
@@ -109,7 +118,7 @@ def _next_assignment(step: Reconciliation, epoch: int) -> CurrentAssignment:
                 free.setdefault(topic_id, []).append(partition)
             else:
                 is_waiting = True
-    if revoking and _claims_any(step.claimed, revoking):
+    if revoking and step.may_use_any(revoking):
         return CurrentAssignment(epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoking)
     for topic_id, partitions in free.items():
         given = dict.fromkeys(partitions, step.target_epoch)

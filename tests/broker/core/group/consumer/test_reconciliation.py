@@ -10,6 +10,7 @@ import pytest
 from raftlog.broker.core.group.consumer.member import CurrentAssignment
 from raftlog.broker.core.group.consumer.reconciliation import MustRejoin, Reconciliation, reconcile
 from raftlog.broker.core.group.consumer.state import MEMBER_TRANSITIONS, MemberState
+from tests.broker.core.group.consumer.consumer_world import Consumer, ConsumerWorld, settle
 
 T = b"topic..........."
 SUBSETS = [frozenset(), frozenset({0}), frozenset({1}), frozenset({0, 1})]
@@ -29,7 +30,8 @@ def cases() -> Iterator[Reconciliation]:
         for taken, claimed, target_epoch in product(SUBSETS, [None, *SUBSETS], (EPOCH, EPOCH + 2)):
             if taken & (assigned | revoking):
                 continue
-            for changed, subscribed in ((False, True), (True, True), (True, False)):
+            subscriptions = ((False, True), (True, True), (True, False))
+            for (changed, subscribed), is_certain in product(subscriptions, (True, False)):
                 yield Reconciliation(
                     CurrentAssignment(EPOCH, EPOCH - 1, state, owned(assigned), owned(revoking)),
                     target_epoch,
@@ -38,6 +40,7 @@ def cases() -> Iterator[Reconciliation]:
                     subscribed={T} if subscribed else set(),
                     is_free=lambda _, partition, held=taken | assigned | revoking: partition not in held,
                     claimed=None if claimed is None else {T: set(claimed)} if claimed else {},
+                    claim_is_certain=is_certain,
                 )
 
 
@@ -67,6 +70,8 @@ def test_what_the_member_may_still_use_stays_its_own() -> None:
         before, after = case.current, reconcile(case)
         own = of(before.assigned) | of(before.revoking)
         may_use = own if case.claimed is None else own & case.claimed.get(T, set())
+        if not case.claim_is_certain:
+            may_use |= of(before.assigned)
         assert may_use <= of(after.assigned) | of(after.revoking), case
 
 
@@ -123,3 +128,22 @@ def test_a_member_in_a_state_that_is_not_known_has_to_give_up_everything(claimed
         reconcile(step)
     begun_anew = reconcile(step._replace(claimed={}, target_epoch=9, target={}))
     assert begun_anew.epoch == 9 and begun_anew.state is MemberState.STABLE
+
+
+def test_who_says_to_have_nothing_is_asked_before_another_gets_what_it_was_given() -> None:
+    """librdkafka repeats what it said when it joined, until it takes up the partitions that it was given meanwhile."""
+    world = ConsumerWorld()
+    world.set_topics(t=4)
+    first, second = Consumer(world, "a", ["t"]), Consumer(world, "b", ["t"])
+    first.beat()
+    given, first.owned = first.owned, {}
+    world.advance(2_000)
+    second.beat()
+    first.beat()
+    target, first.owned = first.owned, given
+    second.beat()
+    assert not second.owned, "it has been told of them, as its epoch says"
+    first.beat()
+    first.owned = target
+    settle(world, first, second)
+    assert [len(each) for client in (first, second) for each in client.owned.values()] == [2, 2]
