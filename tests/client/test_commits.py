@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from raftlog.client.consumer import Consumer
-from raftlog.client.core.addresses import Address
 from raftlog.client.core.classic_member import ClassicMember, State
 from raftlog.client.core.errors import Rejected
 from raftlog.client.core.settings import ConsumerSettings
@@ -20,24 +19,28 @@ from raftlog.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from tests.client.answers import Answers
 
 HERE = ("t", 0)
 
 
-class Coordinator(Router):
-    """Takes commits of generation 2 only. `generations` are those that it was asked with."""
+def coordinator(*, goes_on: Callable[[], None] = lambda: None) -> Answers:
+    """Takes commits of generation 2 only; `goes_on` is called before it answers."""
 
-    def __init__(self) -> None:
-        super().__init__([Address("nowhere", 1)])
-        self.generations: list[int] = []
-        self.on_commit: Callable[[], None] = lambda: None
-
-    async def ask_coordinator(self, key: str, request: Any, reply: Any, **options: Any) -> Any:
-        self.generations.append(request.generation_id_or_member_epoch)
-        self.on_commit()
-        code = ErrorCode.NONE if self.generations[-1] == 2 else ErrorCode.ILLEGAL_GENERATION
+    def answer(request: Any) -> OffsetCommitResponse:
+        goes_on()
+        code = ErrorCode.NONE if request.generation_id_or_member_epoch == 2 else ErrorCode.ILLEGAL_GENERATION
         part = OffsetCommitResponsePartition(partition_index=0, error_code=code)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
+
+    router = Answers()
+    router.answer = answer
+    return router
+
+
+def generations(router: Answers) -> list[int]:
+    """Those of the commits that it was asked for."""
+    return [request.generation_id_or_member_epoch for request in router.asked]
 
 
 def member_of(router: Router) -> tuple[Consumer, ClassicMember]:
@@ -52,24 +55,23 @@ def member_of(router: Router) -> tuple[Consumer, ClassicMember]:
 
 async def test_a_commit_that_was_overtaken_by_a_rebalance_is_sent_again_and_costs_no_membership() -> None:
     """With a cooperative assignor partitions are kept meanwhile; the member of now is another one than was refused."""
-    router = Coordinator()
-    consumer, member = member_of(router)
 
     def rebalance() -> None:
         member.generation = 2
 
-    router.on_commit = rebalance
+    router = coordinator(goes_on=rebalance)
+    consumer, member = member_of(router)
     await consumer.commit({HERE: 5})
-    assert router.generations == [1, 2]
+    assert generations(router) == [1, 2]
     assert member.owned and member.state is State.STABLE
 
 
 async def test_a_member_that_the_group_has_thrown_out_commits_nothing_from_outside() -> None:
     """A group without members takes offsets from anybody."""
-    router = Coordinator()
+    router = coordinator()
     consumer, member = member_of(router)
     for _ in range(2):
         with pytest.raises(Rejected) as refused:
             await consumer.commit({HERE: 5})
         assert refused.value.code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
-    assert router.generations == [1] and not member.owned
+    assert generations(router) == [1] and not member.owned

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any
 
 import pytest
 
-from raftlog.client.core.addresses import Address
 from raftlog.client.core.fetching import Fetching
-from raftlog.client.core.metadata import Node, Partition, Topic
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
-from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from raftlog.wire.messages.list_offsets import (
@@ -21,35 +16,10 @@ from raftlog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from raftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from raftlog.wire.schema import ZERO_UUID
+from raftlog.wire.messages.metadata import MetadataRequest
+from tests.client.answers import Answers
 
 HERE = ("t", 0)
-
-
-class Answers(Router):
-    """Broker 1 leads, and answers each fetch with the next of `replies`; `asked` is what it was asked."""
-
-    def __init__(self, *replies: FetchResponse) -> None:
-        super().__init__([Address("nowhere", 1)])
-        self.asked: list[Any] = []
-        self.all_asked = asyncio.Event()
-        self._replies = deque(replies)
-        self.known.nodes = {1: Node(1, Address("nowhere", 1))}
-        self.known.topics["t"] = Topic(ZERO_UUID, {0: Partition(1, 0)})
-
-    def give(self, reply: Any) -> None:
-        self._replies.append(reply)
-
-    async def ask(self, request: Any, reply: Any, **options: Any) -> Any:
-        self.asked.append(request)
-        if isinstance(request, MetadataRequest):
-            self.all_asked.set()
-            return MetadataResponse()
-        if not self._replies:
-            self.all_asked.set()
-            await asyncio.Future()
-        return self._replies.popleft()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNSUPPORTED_VERSION])
@@ -98,13 +68,13 @@ async def test_a_partition_that_is_taken_away_while_its_position_is_looked_up_en
 
 @pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 async def test_a_partition_whose_leader_refuses_to_look_its_position_up_holds_no_others_up(code: ErrorCode) -> None:
-    router, settings = Answers(), ConsumerSettings(auto_offset_reset="earliest")
-    router.known.topics["t"] = Topic(ZERO_UUID, {0: Partition(1, 0), 1: Partition(1, 0)})
+    settings = ConsumerSettings(auto_offset_reset="earliest")
     parts = [
         ListOffsetsPartitionResponse(partition_index=0, error_code=code),
         ListOffsetsPartitionResponse(partition_index=1, offset=7),
     ]
-    router.give(ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=parts)]))
+    reply = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=parts)])
+    router = Answers(reply, partitions=2)
     fetching, both = Fetching(settings), [("t", 0), ("t", 1)]
     for each in both:
         fetching.assign(each, None)
