@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from raftlog.client.core.errors import MissingExtra
+from raftlog.client.core.errors import DamagedRecords, MissingExtra
 from raftlog.client.core.fetched import ConsumerRecord, Slice
+from raftlog.client.core.fetching import Fetching
 from raftlog.client.core.metadata import TopicPartition
-from raftlog.client.core.progress import Progress
+from raftlog.client.core.progress import Position, Progress
 
 if TYPE_CHECKING:
     import pyarrow
+
+T = TypeVar("T")
 
 
 class Batch:
     """Some records of one or several partitions; those of one partition are in order. Empty when nothing came in time.
 
-    Decoded when first looked at: raises DamagedRecords then for a batch that is not what it says it is.
+    Decoded when first looked at. A record batch may prove to be damaged then: what comes before it is given, the
+    partition is read no further, and the next poll raises DamagedRecords. Where nothing else is left to be given, or
+    the consumer has moved elsewhere, it is raised at once.
     """
 
-    def __init__(self, slices: Sequence[Slice], progress: Progress) -> None:
+    def __init__(self, slices: Sequence[Slice], fetching: Fetching, progress: Progress) -> None:
         self.slices = slices
+        self.in_the_loop: Callable[[Callable[[], bool]], bool] = lambda work: work()
+        """Runs something where the consumer runs, when the batch is looked at elsewhere."""
+        self._fetching = fetching
         self._progress = progress
         self._tickets = progress.hand_out(slices)
         self._records: list[ConsumerRecord] | None = None
@@ -29,7 +38,7 @@ class Batch:
     @property
     def records(self) -> list[ConsumerRecord]:
         if self._records is None:
-            found = [each.records() for each in self.slices]
+            found = self._decoded(lambda slices: [each.records() for each in slices])
             self._records = found[0] if len(found) == 1 else [record for records in found for record in records]
         return self._records
 
@@ -53,13 +62,13 @@ class Batch:
     def arrow(self) -> pyarrow.Table:
         """The records as an Arrow table, decoded whole batches at a time; its columns are in `columns.decode.SCHEMA`.
 
-        Raises MissingExtra where pyarrow is not installed, DamagedRecords with topic, partition and offset.
+        Raises MissingExtra where pyarrow is not installed, DamagedRecords as `records` does.
         """
         try:
             from raftlog.client.columns.decode import to_table
         except ImportError as error:
             raise MissingExtra("batch.arrow()", "arrow") from error
-        return to_table(self.slices)
+        return self._decoded(to_table)
 
     def parts(self) -> list[Slice]:
         """The same, record batch by record batch."""
@@ -68,6 +77,38 @@ class Batch:
     def withdraw(self) -> set[TopicPartition]:
         """Count it as never handed out. Returns the partitions that are still read where it ends."""
         return self._progress.withdraw(self._tickets)
+
+    def _decoded(self, decode: Callable[[Sequence[Slice]], T]) -> T:
+        while True:
+            try:
+                return decode(self.slices)
+            except DamagedRecords as error:
+                if not self.in_the_loop(partial(self._end_before, error)):
+                    raise
+
+    def _end_before(self, error: DamagedRecords) -> bool:
+        """Give nothing from there on. False where nobody else tells of it, or nothing is left."""
+        where = (error.topic, error.partition)
+        at, count = next(
+            (at, count)
+            for at, each in enumerate(self.slices)
+            for count, piece in enumerate(each.pieces)
+            if ((each.topic, each.partition), piece.header.base_offset) == (where, error.offset)
+        )
+        pieces, (_, ticket) = self.slices[at].pieces, self._tickets[at]
+        first, healthy = pieces[count].first, pieces[:count]
+        epoch = healthy[-1].header.partition_leader_epoch if healthy else -1
+        if not self._progress.end_before(where, ticket, Position(first, epoch) if healthy else None):
+            return False
+        self._fetching.stop_at(where, first, error)
+        kept = list(zip(self.slices, self._tickets, strict=True))
+        kept = kept[:at] + [each for each in kept[at:] if each[1][0] != where]
+        if healthy:
+            kept.insert(at, (Slice(*where, healthy, first, epoch), (where, ticket)))
+        if not kept:
+            return False
+        self.slices, self._tickets = [each for each, _ in kept], [each for _, each in kept]
+        return True
 
     def __len__(self) -> int:
         return len(self.records)

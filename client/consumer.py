@@ -134,7 +134,7 @@ class Consumer(Positions):
             self._polled_at = time.monotonic()
         if slices:
             self._fetcher.wake()
-        return Batch(slices, self._progress)
+        return Batch(slices, self._fetching, self._progress)
 
     async def batches(self, max_records: int = 500, *, wait: float = 0.0) -> AsyncIterator[Batch]:
         """Batches without end, none of them empty. Call `done()` on each when its work is done."""

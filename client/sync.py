@@ -198,11 +198,16 @@ class SyncConsumer:
 
     start = _blocking(Consumer.start)
     close = _blocking(Consumer.close)
-    poll = _blocking(Consumer.poll)
     assigned = _blocking(Consumer.assigned)
     position = _blocking(Consumer.position)
     lag = _blocking(Consumer.lag)
     commit = _blocking(Consumer.commit)
+
+    def poll(self, max_records: int = 500, *, timeout: float | None = None, wait: float = 0.0) -> Batch:
+        """See `Consumer.poll`."""
+        batch = self._thread.run(self.inner.poll(max_records, timeout=timeout, wait=wait))
+        batch.in_the_loop = self._thread.call
+        return batch
 
     def batches(self, max_records: int = 500, *, wait: float = 0.0) -> Iterator[Batch]:
         """Batches without end, none of them empty. Call `done()` on each when its work is done."""

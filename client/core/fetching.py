@@ -370,6 +370,12 @@ class Fetching:
         state.epoch = last.header.partition_leader_epoch
         return Slice(*partition, taken, end, state.epoch)
 
+    def stop_at(self, partition: TopicPartition, offset: int, error: DamagedRecords) -> None:
+        """What was handed out proved to be damaged from `offset` on: `take` raises it until somebody seeks."""
+        state = self.partitions[partition]
+        state.move(offset)
+        state.failure = error
+
     def give_back(self, slices: Sequence[Slice]) -> None:
         """What was taken, and not handed out after all, comes first again."""
         for each in reversed(slices):

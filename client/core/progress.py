@@ -127,6 +127,23 @@ class Progress:
                 found.add(partition)
         return found
 
+    def end_before(self, partition: TopicPartition, ticket: object, position: Position | None) -> bool:
+        """What a ticket was given for ends at `position` (None: is nothing), and what was handed out behind it does not
+        count. False if it is not out any more: it is done, taken away, or was sought away from.
+        """
+        assert isinstance(ticket, _Ticket)
+        waiting = self._outstanding.get(partition)
+        if waiting is None or ticket.handed not in waiting:
+            return False
+        while (handed := waiting.pop()) is not ticket.handed:
+            handed.is_done = False
+        if position is not None:
+            handed.position = position
+            waiting.append(handed)
+        self.moves += 1
+        self._moved[partition] = self.moves
+        return True
+
     def is_busy(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether anything of these is handed out and not done."""
         return any(self._outstanding.get(partition) for partition in partitions)
