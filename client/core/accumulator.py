@@ -41,7 +41,10 @@ class Departure(NamedTuple):
 
 
 class Accumulator:
-    """`buffered` bytes are those of all batches without an outcome. Times are seconds of any one clock."""
+    """`buffered` bytes are those of all batches without an outcome; of one that was split, until all of it has one.
+
+    Times are seconds of any one clock.
+    """
 
     def __init__(self, limits: Limits, *, idempotent: bool) -> None:
         self.limits = limits
@@ -191,7 +194,7 @@ class Accumulator:
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if bytes are counted wrongly, or something waits that nobody looks at."""
-        found = sum(batch.size for batch in self.batches())
+        found = sum(batch.size for batch in {batch.whole or batch for batch in self.batches()})
         if self.buffered != found:
             raise InvariantViolation(f"{found} bytes have no outcome, counted as {self.buffered}")
         for partition, queue in self.queues.items():

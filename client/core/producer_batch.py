@@ -87,6 +87,7 @@ class ProducerBatch:
         "size",
         "transactional",
         "was_sent",
+        "whole",
         "wire",
     )
 
@@ -113,6 +114,8 @@ class ProducerBatch:
         self.log_append_time = -1
         self.failure: KafkaError | None = None
         self.halves: list[ProducerBatch] = []
+        self.whole: ProducerBatch | None = None
+        """What was split, when this is a part of it."""
         self.record_errors: Mapping[int, str | None] = {}
         """Index in the batch to reason, of the records that a broker found wrong (KIP-467)."""
         self.listeners: list[Callable[[], None]] = []
@@ -213,7 +216,7 @@ class ProducerBatch:
             half = ProducerBatch(self.partition, self.created, transactional=self.transactional)
             for record in chunk:
                 half.append(record.key, record.value, record.headers, record.timestamp)
-            half.is_full = True
+            half.is_full, half.whole = True, self.whole or self
             half.listeners.append(self._half_done)
             self.halves.append(half)
         return self.halves

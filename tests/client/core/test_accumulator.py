@@ -73,3 +73,18 @@ def test_parts_of_a_batch_that_was_too_large_are_not_failed_as_if_nothing_had_be
     accumulator.fail_unsent(TimedOut("another partition's records failed"))
     assert [batch.base_sequence for batch in accumulator.batches()] == [0, 1]
     assert not accumulator.queues["t", 0].has_gap
+
+
+def test_bytes_of_a_batch_that_was_too_large_are_counted_until_all_of_it_has_an_outcome() -> None:
+    accumulator = Accumulator(LIMITS, idempotent=True)
+    for number in range(3):
+        accumulator.append(("t", 0), None, b"v", size=30, headers=(), timestamp=1000 * number, now=0.0)
+    size, queue = accumulator.buffered, accumulator.queues["t", 0]
+    while accumulator.batches():
+        assert accumulator.buffered == size
+        ((sent,),) = accumulator.depart(5.0, lambda _: 1, IDENTITY).requests.values()
+        code = ErrorCode.MESSAGE_TOO_LARGE if sent.count > 1 else ErrorCode.NONE
+        if queue.answered(sent, code, 0, -1) is Verdict.AGAIN:
+            accumulator.retry(sent, 0.0)
+        accumulator.check_invariants()
+    assert accumulator.buffered == 0
