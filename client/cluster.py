@@ -1,6 +1,6 @@
 """Administration of brokers, replicas and the metadata quorum, as plain values.
 
-Every function raises ClientError; Rejected carries the broker's error code and message. Any broker takes these
+Every function raises KafkaError; Rejected carries the broker's error code and message. Any broker takes these
 requests: the leader of the quorum decides.
 """
 
@@ -166,7 +166,7 @@ class ClusterAdmin:
             answer = await self._router.ask(request, AddRaftVoterResponse)
             check(answer.error_code, f"node {node_id}", answer.error_message)
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)
 
     async def remove_voter(self, node_id: int) -> None:
         """Take a node's vote; it goes on as an observer."""
@@ -176,7 +176,7 @@ class ClusterAdmin:
             answer = await self._router.ask(request, RemoveRaftVoterResponse)
             check(answer.error_code, f"node {node_id}", answer.error_message)
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)
 
     async def take_over_quorum(self, node_id: int) -> None:
         """Make a voter the leader of the metadata quorum. Raises Rejected: ELECTION_NOT_NEEDED if it is already."""
@@ -268,4 +268,4 @@ class ClusterAdmin:
             answer = await self._router.ask(UnregisterBrokerRequest(broker_id=broker), UnregisterBrokerResponse)
             check(answer.error_code, f"broker {broker}", answer.error_message)
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)

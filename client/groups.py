@@ -1,6 +1,6 @@
 """Consumer groups seen from outside: which there are, who is in them, and where they stand.
 
-Every function raises ClientError; Rejected carries the broker's error code and message.
+Every function raises KafkaError; Rejected carries the broker's error code and message.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class GroupAdmin:
             (result,) = (await self._router.ask_coordinator(name, request, DeleteGroupsResponse)).results
             check(result.error_code, f"group {name!r}")
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)
 
     async def committed_offsets(self, name: str) -> dict[TopicPartition, int]:
         """Every offset the group has committed: the next to read of each partition."""

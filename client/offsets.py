@@ -225,8 +225,7 @@ async def commit_offsets(
 ) -> None:
     """Commit for a group: as its member, or from outside when the group has none.
 
-    `topic_ids`: of the topics that were read. What is refused when it is sent again, after it was not answered, raises
-    Rejected that is `in_doubt`. Raises Rejected with UNKNOWN_TOPIC_ID when one was deleted since, also if
+    `topic_ids`: of the topics that were read. Raises Rejected with UNKNOWN_TOPIC_ID when one was deleted since, also if
     another has its name; the others' offsets are committed. A topic that is there is committed for again.
     """
     ids = {topic: (topic_ids or {}).get(topic) or router.known.topic_id(topic) for topic, _ in offsets}
@@ -243,15 +242,8 @@ async def commit_offsets(
         ],
     )
 
-    is_unanswered = False
-
     async def attempt() -> list[str]:
-        nonlocal is_unanswered
-        try:
-            answer = await router.ask_coordinator(member.group, request, OffsetCommitResponse, highest=highest)
-        except KafkaError as error:
-            is_unanswered |= error.code is None
-            raise
+        answer = await router.ask_coordinator(member.group, request, OffsetCommitResponse, highest=highest)
         unknown = set()
         for answered in answer.topics:
             topic = answered.name or names.get(bytes(answered.topic_id), "")
@@ -271,12 +263,7 @@ async def commit_offsets(
             raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r}")
         return gone
 
-    try:
-        gone = await router.retrying(attempt)
-    except Rejected as error:
-        error.in_doubt = is_unanswered
-        raise
-    for topic in gone:
+    for topic in await router.changing(attempt):
         raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r}", "it was deleted after it was read")
 
 

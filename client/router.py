@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+UNANSWERED = (None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
+"""The codes of errors after which nobody knows what was done."""
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 ANY_BROKER = -1
@@ -125,6 +127,26 @@ class Router:
             if failures:
                 raise failures[-1] from None
             raise TimedOut(f"the brokers did not answer within {seconds:g} s") from None
+
+    async def changing(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """`retrying` for what changes something. Who tries again after an attempt that was not answered may be refused
+        for what that one did, as by TOPIC_ALREADY_EXISTS: such a Rejected is `in_doubt`.
+        """
+        is_unanswered = False
+
+        async def watched() -> Result:
+            nonlocal is_unanswered
+            try:
+                return await attempt()
+            except KafkaError as error:
+                is_unanswered |= error.code in UNANSWERED
+                raise
+
+        try:
+            return await self.retrying(watched)
+        except Rejected as error:
+            error.in_doubt = is_unanswered
+            raise
 
     async def _try_on(
         self, attempt: Callable[[], Awaitable[Result]], wanted: set[ErrorCode], failures: list[KafkaError]

@@ -1,6 +1,7 @@
 """Administration: topics, their settings, consumer groups and their offsets, as plain values.
 
-Every function raises ClientError; Rejected carries the broker's error code and message.
+Every function raises KafkaError; Rejected carries the broker's error code and message. It is `in_doubt` where an
+earlier attempt, which was not answered, may have done what was asked for.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class TopicAdmin:
             check(result.error_code, f"topic {name!r}", result.error_message)
             return CreatedTopic(name, result.num_partitions, result.replication_factor)
 
-        return await self._router.retrying(attempt)
+        return await self._router.changing(attempt)
 
     async def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(self._router.timeout * 1000))
@@ -114,7 +115,7 @@ class TopicAdmin:
             (result,) = (await self._router.ask(request, DeleteTopicsResponse)).responses
             check(result.error_code, f"topic {name!r}", result.error_message)
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)
 
     async def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Give a topic `count` partitions in all; fewer than it has is refused by the broker."""
@@ -126,7 +127,7 @@ class TopicAdmin:
             (result,) = (await self._router.ask(request, CreatePartitionsResponse)).results
             check(result.error_code, f"topic {name!r}", result.error_message)
 
-        await self._router.retrying(attempt)
+        await self._router.changing(attempt)
 
     async def describe_configs(self, kind: ResourceType, names: Sequence[str]) -> list[DescribeConfigsResult]:
         """The configs of each resource, in the order of `names`. A broker's are asked from that broker."""

@@ -33,13 +33,13 @@ class KafkaError(Exception):
     def advice(self) -> str:
         """What to do about it, in a sentence."""
         if self.in_doubt:
-            return "look what was committed before you send it again"
+            return "look what was done before you ask for it again"
         if self.abortable and self.code is ErrorCode.INVALID_PRODUCER_EPOCH:
             return MAYBE_FENCED
         return self.remedy if self.code is None else ADVICE[self.code]
 
 
-DOUBT = "an attempt to commit was not answered and may have succeeded"
+DOUBT = "an earlier attempt was not answered and may have succeeded"
 MAYBE_FENCED = (
     "abort the transaction and begin again: ProducerFenced says so when another producer has the transactional_id"
 )

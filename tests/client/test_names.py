@@ -67,4 +67,4 @@ def test_a_doubt_is_told_once() -> None:
     fenced = errors.ProducerFenced(ErrorCode.PRODUCER_FENCED, "transactional id 'x'")
     fenced.in_doubt = True
     assert "may have succeeded" in str(fenced) and "may have succeeded" not in fenced.advice
-    assert "look what was committed" in fenced.advice and "look what was committed" not in str(fenced)
+    assert "look what was done" in fenced.advice and "look what was done" not in str(fenced)
