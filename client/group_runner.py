@@ -46,6 +46,8 @@ class GroupRunner:
         self._group = group
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._beside: asyncio.Task[None] | None = None
+        """Asks something for whose answer nothing waits."""
         self._handlers: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         self._handling: asyncio.Task[None] | None = None
         self._in_handler = False
@@ -66,7 +68,7 @@ class GroupRunner:
     async def stop(self, *, leave: bool = True) -> None:
         """End, and tell the coordinator, so that the others need not wait for the session to run out."""
         self._stopped = True
-        tasks = [task for task in (self._task, self._handling) if task is not None]
+        tasks = [task for task in (self._task, self._beside, self._handling) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,17 +102,25 @@ class GroupRunner:
                     self._in_handler = False
                     self.member.fenced(keeps_name=True)
                     self._wake.set()
-            else:
-                self._task = None
+            elif task in (self._task, self._beside):
+                self._task = None if task is self._task else self._task
                 self.member.unanswered(TimedOut("the group member's task was cancelled"), time.monotonic())
             self.start()
+        if task is self._beside:
+            self._beside = None
+            self._wake.set()
 
     async def _run(self) -> None:
         while True:
             action = self.member.next(time.monotonic())
             match action:
                 case Send():
-                    await self._send(action)
+                    self._forget_beside()
+                    if not action.is_beside:
+                        await self._send(action)
+                        continue
+                    self._beside = asyncio.get_running_loop().create_task(self._send(action))
+                    self._beside.add_done_callback(self._ended)
                 case Wait():
                     await self._sleep(action.until - time.monotonic())
                 case Learn():
@@ -168,6 +178,11 @@ class GroupRunner:
         if getattr(answer, "error_code", 0) in ASK_AGAIN:
             self._router.forget_coordinator(self._group)
         self.member.answered(answer, time.monotonic())
+
+    def _forget_beside(self) -> None:
+        forgotten, self._beside = self._beside, None
+        if forgotten is not None:
+            forgotten.cancel()
 
     async def _learn(self, action: Learn) -> None:
         try:

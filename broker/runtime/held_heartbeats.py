@@ -1,8 +1,8 @@
 """Heartbeats of classic groups that are answered when there is news: members hear at once that they have to join again.
 
-A member is told so only in answer to a heartbeat, of which it sends one in three seconds. librdkafka goes on with
-everything else while a heartbeat is not answered; other clients may wait for the answer before they do more (KafkaJS
-processes no messages meanwhile), and get it at once.
+A member is told so only in answer to a heartbeat, of which it sends one in three seconds. librdkafka and raftlog.client
+go on with everything else while a heartbeat is not answered; other clients may wait for the answer before they do more
+(KafkaJS processes no messages meanwhile), and get it at once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HOLD_SECONDS_MAX = 2.8
 """A little less than the usual time between two heartbeats: librdkafka sends none while the last is not answered."""
 SESSION_PART = 3
 """And no longer than this part of the member's session, which begins anew for the client with each answer."""
-_GOES_ON = "rdkafka"
+_GO_ON = ("rdkafka", "raftlog-client")
 
 
 def goes_on_meanwhile(software: str) -> bool:
     """Whether a client of this name and version (KIP-511) does not wait for answers to heartbeats. Those that are built
     on librdkafka have a name of their own, and say in the version what they are built on."""
-    return _GOES_ON in software
+    return any(name in software for name in _GO_ON)
 
 
 class HeldHeartbeats:

@@ -28,6 +28,9 @@ from raftlog.wire.schema import Message
 
 PROTOCOL_TYPE = "consumer"
 RETRY_SECONDS = 0.1
+HELD_SECONDS = 3.0
+"""A coordinator may keep a heartbeat for so long, to answer it when there is news."""
+NEVER = float("-inf")
 NOTHING: Partitions = frozenset()
 
 
@@ -68,7 +71,9 @@ class ClassicMember:
         """What is due before anything else."""
         self._heard = 0.0
         """When the coordinator last knew us."""
-        self._asked = 0.0
+        self._asked = NEVER
+        self._is_beating = False
+        """Whether the answer to a heartbeat is still to come: no other is sent until then."""
         self._retry_at = 0.0
         self._reason = ""
         self._is_outdated = False
@@ -109,12 +114,14 @@ class ClassicMember:
                 if self.state is State.SYNCING:
                     self._synced(answer, now)
             case HeartbeatResponse():
-                if self.generation >= 0:
+                is_beating, self._is_beating = self._is_beating, False
+                if is_beating and self.generation >= 0:
                     self._beat(ErrorCode.of(answer.error_code), now)
             case _:
                 raise InvariantViolation(f"{type(answer).__name__} was not asked for")
 
     def unanswered(self, error: KafkaError, now: float) -> None:
+        self._is_beating = False
         if not error.retriable:
             self._then.append(Fail(error))
             return
@@ -182,6 +189,7 @@ class ClassicMember:
         return self._join()
 
     def _join(self) -> Send:
+        self._is_beating = False
         settings = self._settings
         protocols = []
         for name in settings.assignors:
@@ -239,6 +247,7 @@ class ClassicMember:
         share = read_assignment(answer.assignment)
         assigned = frozenset((topic, index) for topic, indexes in share.items() for index in indexes)
         self._go(State.STABLE)
+        self._asked = NEVER  # a coordinator that keeps heartbeats has one from now on
         added, taken = assigned - self.owned, self.owned - assigned
         if not self.is_cooperative and self.owned:
             # A change of assignor, from cooperative to eager.
@@ -255,16 +264,19 @@ class ClassicMember:
 
     def _keep_alive(self, now: float) -> Action:
         due = self._asked + self._settings.heartbeat_interval
+        if self._is_beating:
+            return Wait(now + self._settings.session_timeout)
         if now < due:
             return Wait(due)
         self._asked = now
+        self._is_beating = True
         request = HeartbeatRequest(
             group_id=self._group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self._settings.group_instance_id,
         )
-        return Send(request, HeartbeatResponse)
+        return Send(request, HeartbeatResponse, HELD_SECONDS, is_beside=True)
 
     def _beat(self, code: ErrorCode, now: float) -> None:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:

@@ -16,11 +16,15 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 
 class Send(NamedTuple):
-    """Ask the coordinator; then `answered` or `unanswered`. `wait`: seconds it may take on purpose."""
+    """Ask the coordinator; then `answered` or `unanswered`. `wait`: seconds it may take on purpose.
+
+    Nothing waits for one that `is_beside` the others: ask `next` again meanwhile, and forget it when that is a Send.
+    """
 
     request: Message
     reply: type[Message]
     wait: float = 0.0
+    is_beside: bool = False
 
 
 class Wait(NamedTuple):

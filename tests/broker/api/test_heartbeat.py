@@ -24,7 +24,8 @@ from tests.broker.runtime.coordinator_world import (
 )
 
 PATIENT = "confluent-kafka-python 2.16.1-rdkafka-2.16.0"
-OTHERS = ("apache-kafka-java 4.3.1", "KafkaJS 2.2.4", "raftlog 0.1.0", "")
+OURS = "raftlog-client 0.1.0"
+OTHERS = ("apache-kafka-java 4.3.1", "KafkaJS 2.2.4", "")
 
 
 class Beat:
@@ -68,9 +69,10 @@ async def stable(machine: Machine) -> tuple[str, str]:
     return first, second
 
 
-async def test_who_goes_on_meanwhile_hears_at_once_that_it_has_to_join_again(machine: Machine) -> None:
+@pytest.mark.parametrize("patient", [PATIENT, OURS])
+async def test_who_goes_on_meanwhile_hears_at_once_that_it_has_to_join_again(machine: Machine, patient: str) -> None:
     first, second = await stable(machine)
-    beats = [Beat(machine, first, 2), *(Beat(machine, first, 2, software) for software in OTHERS)]
+    beats = [Beat(machine, first, 2, patient), *(Beat(machine, first, 2, software) for software in OTHERS)]
     assert [beat.answer for beat in beats] == [None, *[ErrorCode.NONE] * len(OTHERS)]
     machine.leave(second)
     assert beats[0].answer is ErrorCode.REBALANCE_IN_PROGRESS

@@ -31,7 +31,10 @@ COUNT = 3
 
 
 class Reader:
-    """A member as a runner drives it: one request at a time, and what it is told to do one after the other."""
+    """A member as a runner drives it: one request at a time, and what it is told to do one after the other.
+
+    It goes on while a heartbeat is not answered, and forgets it with the next request.
+    """
 
     def __init__(self, assignor: str) -> None:
         self.core = ClassicMember("g", ConsumerSettings(assignors=(assignor,)), frozenset(PARTITIONS))
@@ -47,6 +50,8 @@ class Coordinator:
         self.members: set[str] = set()
         self.joining: dict[str, tuple[Reader, JoinGroupRequest]] = {}
         self.syncing: dict[str, Reader] = {}
+        self.beating: list[tuple[Reader, HeartbeatRequest]] = []
+        """Heartbeats that wait for news."""
         self.shares: dict[str, bytes] | None = None
         self.rebalancing = True
 
@@ -71,7 +76,8 @@ class Coordinator:
                 self.syncing[request.member_id] = reader
                 return None
             case HeartbeatRequest():
-                return HeartbeatResponse(error_code=self.check(request.member_id, request.generation_id))
+                self.beating.append((reader, request))
+                return None
 
     def check(self, member: str, generation: int) -> ErrorCode:
         if member not in self.members:
@@ -82,7 +88,7 @@ class Coordinator:
 
     def answers(self) -> list[tuple[Reader, Any]]:
         """What can be answered now of what waits."""
-        found: list[tuple[Reader, Any]] = []
+        found: list[tuple[Reader, Any]] = self.answers_to_heartbeats(with_news=True)
         if self.rebalancing:
             found += [(reader, SyncGroupResponse(error_code=27)) for reader in self.syncing.values()]
             self.syncing = {}
@@ -107,6 +113,12 @@ class Coordinator:
             self.syncing = {}
         return found
 
+    def answers_to_heartbeats(self, *, with_news: bool) -> list[tuple[Reader, Any]]:
+        asked = [(each, self.check(each[1].member_id, each[1].generation_id)) for each in self.beating]
+        due = [(each, code) for each, code in asked if not with_news or code != ErrorCode.NONE]
+        self.beating = [each for each, code in asked if with_news and code == ErrorCode.NONE]
+        return [(reader, HeartbeatResponse(error_code=code)) for (reader, _), code in due]
+
     def throw_out(self, member: str) -> None:
         self.members.discard(member)
         self.joining.pop(member, None)
@@ -124,10 +136,11 @@ class Group(RuleBasedStateMachine):
     @rule(which=st.integers(0, COUNT - 1), lost=st.sampled_from(["", "", "", "request", "reply"]))
     def go_on(self, which: int, lost: str) -> None:
         reader = self.readers[which]
-        if reader.request is not None:
+        if reader.request is not None and not isinstance(reader.request, HeartbeatRequest):
             return
         match reader.core.next(self.now):
             case Send(request=request):
+                self.forget_heartbeat(reader)
                 reader.request = request
                 answer = None if lost == "request" else self.coordinator.ask(reader, request)
                 if lost:
@@ -169,6 +182,11 @@ class Group(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.05, 0.2, 3.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule()
+    def heartbeats_are_answered_without_news(self) -> None:
+        for reader, answer in self.coordinator.answers_to_heartbeats(with_news=False):
+            self.tell(reader, answer)
 
     @rule(which=st.integers(0, COUNT - 1))
     def a_session_runs_out(self, which: int) -> None:
@@ -243,9 +261,13 @@ class Group(RuleBasedStateMachine):
             reader.request = None
             reader.core.answered(answer, self.now)
 
+    def forget_heartbeat(self, reader: Reader) -> None:
+        self.coordinator.beating = [each for each in self.coordinator.beating if each[0] is not reader]
+
     def lose(self, reader: Reader) -> None:
         """The reader gives up on its request; an answer to it is dropped."""
         reader.request = None
+        self.forget_heartbeat(reader)
         waiting = self.coordinator
         waiting.joining = {name: each for name, each in waiting.joining.items() if each[0] is not reader}
         waiting.syncing = {name: each for name, each in waiting.syncing.items() if each is not reader}
