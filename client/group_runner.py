@@ -12,6 +12,7 @@ from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Member, Partitions, Revoke, Send, Wait
 from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.leave_group import LeaveGroupRequest
 
 LANE = "group"
 ASK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -77,9 +78,12 @@ class GroupRunner:
         farewell = self.member.leave() if leave else None
         if farewell is None:
             return
+        # Brokers take nothing more from a connection on which they keep a join. A heartbeat of KIP-848 is not kept, and
+        # would let the member in again if it came behind the farewell.
+        lane = "" if isinstance(farewell.request, LeaveGroupRequest) else LANE
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._router.ask_coordinator(self._group, farewell.request, farewell.reply, lane=LANE)
+                await self._router.ask_coordinator(self._group, farewell.request, farewell.reply, lane=lane)
         except (KafkaError, TimeoutError):
             pass  # the session runs out by itself
 

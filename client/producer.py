@@ -411,8 +411,9 @@ class TransactionBlock:
         if error is None:
             try:
                 await self._numbering.commit()
-            except TransactionFailed as failed:
-                await self._abort(failed)
+            except (TransactionFailed, asyncio.CancelledError) as failed:
+                if self._numbering.core.is_open:  # else the coordinator was asked to commit it
+                    await self._abort(failed)
                 raise
         else:
             await self._abort(error)

@@ -12,7 +12,7 @@ from raftlog.testing import cluster
 from tests.client.conftest import Servers
 from tests.client.proxy import Proxy
 from tests.client.reading import read_all
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, until
 
 
 def cancel_all_others() -> None:
@@ -132,3 +132,47 @@ async def test_a_request_that_takes_too_long_is_told_as_such_and_reading_goes_on
             async with client.producer() as producer:
                 await producer.send("t", b"1")
             assert [record.value for record in await consumer.poll(timeout=DEADLINE_SECONDS)] == [b"1"]
+
+
+async def test_a_block_that_is_cancelled_while_its_records_are_waited_for_is_aborted(broker_proxy: Proxy) -> None:
+    """No other transaction could begin otherwise."""
+    async with (
+        Client(str(broker_proxy.address), timeout=2) as client,
+        client.producer(transactional_id="t") as producer,
+    ):
+        await client.admin.create_topic("t", partitions=1)
+        await producer.partitions("t")
+
+        async def work() -> None:
+            async with producer.transaction() as tx:
+                broker_proxy.hold()
+                await tx.send("t", b"aborted")
+
+        task = asyncio.create_task(work())
+        assert producer._transactions is not None
+        numbering = producer._transactions
+        await until(lambda: numbering._is_ending, "the end of the block waits for the record")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        broker_proxy.go_on()
+        async with producer.transaction() as tx:
+            await tx.send("t", b"committed")
+        assert [record.value for record in await read_all(client, "t", 1)] == [b"committed"]
+
+
+async def test_who_leaves_while_it_joins_is_out_of_the_group_at_once(broker_proxy: Proxy) -> None:
+    """Kafka, as the proxy, takes no other request from a connection while a join of it waits."""
+    async with Client(str(broker_proxy.address)) as client:
+        await client.admin.create_topic("t", partitions=1)
+        async with client.producer() as producer:
+            await producer.send_batch("t", [b"1", b"2"])
+        async with client.consumer("t", group="g", auto_offset_reset="earliest") as first:
+            (await first.poll(1)).done()
+            assert len(await first.poll(1)) == 1  # the work on it is not done, and the group waits for that
+            async with client.consumer("t", group="g") as second:
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while len((await client.admin.describe_group("g")).members) != 2:
+                        await asyncio.sleep(0)
+                assert second._runner is not None and second._runner.member.generation < 0
+            assert len((await client.admin.describe_group("g")).members) == 1
