@@ -216,7 +216,7 @@ def _check_values(
 ) -> None:
     try:
         if kind is ResourceType.TOPIC:
-            check_topic_configs(wanted)
+            check_topic_configs(wanted, environment.resolver.with_overrides(image, {}))
         elif kind is ResourceType.GROUP:
             check_group_configs(wanted, lambda name: environment.resolver.broker_value(image, name))
         else:

@@ -108,9 +108,11 @@ def _known_definition(name: str) -> ConfigDefinition | None:
     return UNSUPPORTED_BROKER_CONFIGS.get(name)
 
 
-def check_topic_configs(values: Mapping[str, str]) -> None:
-    """Raise InvalidConfig unless these overrides of one topic are known, supported and go together."""
-    parsed: dict[str, Value] = {}
+def check_topic_configs(values: Mapping[str, str], inherited: Mapping[str, Value]) -> None:
+    """Raise InvalidConfig unless these overrides of one topic are known, supported, and go together with each other
+    and with what the topic has from its brokers.
+    """
+    parsed = dict(inherited)
     for name, text in values.items():
         definition = TOPIC_CONFIGS.get(name)
         if definition is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raftlog.metadata.commands import (
     USE_DEFAULT,
@@ -17,6 +17,7 @@ from raftlog.metadata.commands import (
     TopicsCreated,
     TopicsDeleted,
 )
+from raftlog.metadata.config_definition import Value
 from raftlog.metadata.configs import InvalidConfig, check_topic_configs
 from raftlog.metadata.decision import Decision, Environment, repeated
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -114,7 +115,7 @@ def _new_topic(
     image: MetadataImage, command: CreateTopics, topic: NewTopic, taken: dict[str, str], environment: Environment
 ) -> tuple[TopicRecord, dict[str, str]]:
     _check_name(image, topic.name, taken)
-    configs = _checked_configs(topic.configs)
+    configs = _checked_configs(topic.configs, environment.resolver.with_overrides(image, {}))
     topic_id = environment.new_id()
     if topic.assignments:
         replicas = _assigned(image, topic)
@@ -139,14 +140,16 @@ def _check_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _checked_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+def _checked_configs(configs: Iterable[tuple[str, str | None]], inherited: Mapping[str, Value]) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, value in configs:
         if value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
         values[name] = value
+    if not values:
+        return values  # the topic can be made whatever the brokers' own settings are
     try:
-        check_topic_configs(values)
+        check_topic_configs(values, inherited)
     except InvalidConfig as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
     return values

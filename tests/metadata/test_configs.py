@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.metadata.broker_configs import BROKER_SYNONYMS
-from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, InitializeCluster
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, InitializeCluster, NewTopic
 from raftlog.metadata.config_definition import ConfigDefinition, UpdateMode
 from raftlog.metadata.configs import (
     DIFFERENT_DEFAULTS,
@@ -125,7 +125,7 @@ def test_synonyms_lead_to_settings_that_are_there_and_can_change_as_topics_need(
 )
 def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object) -> None:
     assert TOPIC_CONFIGS[name].parse(text) == value
-    check_topic_configs({name: text})
+    check_topic_configs({name: text}, {})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object
 )
 def test_values_that_cannot_be_are_refused_in_kafkas_words(name: str, text: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        check_topic_configs({name: text})
+        check_topic_configs({name: text}, {})
 
 
 @pytest.mark.parametrize("name", sorted(TOPIC_CONFIGS))
@@ -169,13 +169,32 @@ def test_the_longest_text_is_refused_in_no_time(name: str, text: str) -> None:
     """32,000 digits and a letter took four minutes to be found no number, and the whole broker stood still."""
     began = time.process_time()
     with pytest.raises(InvalidConfig):
-        check_topic_configs({name: text})
+        check_topic_configs({name: text}, {})
     assert time.process_time() - began < 1.0
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms \(100\) > max.compaction.lag.ms \(10\)"):
-        check_topic_configs({"min.compaction.lag.ms": "100", "max.compaction.lag.ms": "10"})
+        check_topic_configs({"min.compaction.lag.ms": "100", "max.compaction.lag.ms": "10"}, {})
+
+
+MIN_LAG, MAX_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
+
+
+def test_settings_of_a_topic_must_not_contradict_what_it_has_from_its_brokers() -> None:
+    """Kafka's answers, one by one: it looks at both together whenever a topic's own settings are set or changed."""
+    world = World(log_cleaner_min_compaction_lag_ms="1000")
+    words = f"conflict topic config setting {MIN_LAG} (1000) > {MAX_LAG} (%d)"
+    refused = world.create(NewTopic("t", 1, 1, configs=((MAX_LAG, "5"),)))
+    assert (refused.error, refused.message) == (ErrorCode.INVALID_CONFIG, words % 5)
+    assert world.create(NewTopic("t", 1, 1, configs=((MAX_LAG, "5000"),))).error is ErrorCode.NONE
+    assert world.alter(TOPIC, "t", (MAX_LAG, SET, "5")) == (ErrorCode.INVALID_CONFIG, words % 5)
+    assert world.alter(TOPIC, "t", (MAX_LAG, SET, "5"), (MIN_LAG, SET, "2")) == (ErrorCode.NONE, None)
+    assert world.alter(TOPIC, "t", (MIN_LAG, DELETE, None)) == (ErrorCode.INVALID_CONFIG, words % 5)
+    assert world.alter(BROKER, "", (f"log.cleaner.{MAX_LAG}", SET, "300")) == (ErrorCode.NONE, None)
+    assert world.create(NewTopic("u", 1, 1, configs=(("retention.ms", "5"),))).message == words % 300
+    assert world.create("v").error is ErrorCode.NONE, "it has no settings that could be wrong"
+    assert world.alter(TOPIC, "v", ("retention.ms", SET, "5")) == (ErrorCode.INVALID_CONFIG, words % 300)
 
 
 @pytest.mark.parametrize(
