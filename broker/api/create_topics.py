@@ -62,25 +62,21 @@ async def _checked(
 ) -> tuple[list[CreatableTopic], list[CreatableTopicResult]]:
     """What has to be looked at in the request as a whole: what may be tried, and what is refused."""
     named = Counter(topic.name for topic in topics)
-    refused = {
-        name: _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name, count in named.items()
-        if count > 1
-    }
     wanted: list[CreatableTopic] = []
     partitions, pace = 0, Pace()
     for topic in topics:
         await pace.spend(1)
-        if topic.name in refused:
+        if named[topic.name] > 1:
             continue
         count = topic.num_partitions if topic.num_partitions != USE_DEFAULT else partitions_default
         partitions += len(topic.assignments) or max(0, count)
-        if partitions > MAX_PARTITIONS_PER_REQUEST and len(wanted) >= CHANGES_TOGETHER:
-            message = "Excessively large number of partitions per request."
-            refused[topic.name] = _refused(topic.name, ErrorCode.POLICY_VIOLATION, message)
-        else:
-            wanted.append(topic)
-    return wanted, list(refused.values())
+        wanted.append(topic)
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
+        error, message = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        return [], await pace.each(topics, lambda topic: _refused(topic.name, error, message))
+    error, message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+    twice = [name for name, count in named.items() if count > 1]
+    return wanted, await pace.each(twice, lambda name: _refused(name, error, message))
 
 
 def _refused(name: str, error: ErrorCode, message: str) -> CreatableTopicResult:

@@ -64,12 +64,25 @@ async def test_many_topics_are_created_in_steps_and_answered_together(tmp_path: 
         assert version < 5 or all(result.configs for result in response.topics if not result.error_code)
 
 
-async def test_partitions_beyond_the_limit_of_a_request_are_refused_in_whichever_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [3, 170], ids=["in one step", "in two"])
+async def test_a_request_for_more_partitions_than_one_may_make_is_refused_as_a_whole(
+    tmp_path: Path, count: int
+) -> None:
     async with AdminWorld(tmp_path) as world:
-        wanted = [topic(f"t{number}", 60) for number in range(170)]
-        response = await world.call(ApiKey.CREATE_TOPICS, creation(*wanted, validate_only=True), 7)
-        refused = [result for result in response.topics if result.error_code == ErrorCode.POLICY_VIOLATION]
-        assert len(refused) == 170 - 10_000 // 60
+        wanted = [topic(f"t{number}", 10_002 // count + 1) for number in range(count)]
+        others = [topic("bad/name"), topic("none", 0), topic("twice", 9_000), topic("twice", 9_000)]
+        response = await world.call(ApiKey.CREATE_TOPICS, creation(*wanted, *others), 7)
+        assert [result.name for result in response.topics] == [each.name for each in (*wanted, *others)]
+        assert {result.error_code for result in response.topics} == {ErrorCode.POLICY_VIOLATION}
+        assert not world.image.topics
+
+
+async def test_topics_that_are_named_twice_do_not_count_for_the_limit_of_a_request(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        request = creation(topic("t", 10_000), topic("twice", 6_000), topic("twice", 6_000), validate_only=True)
+        response = await world.call(ApiKey.CREATE_TOPICS, request, 7)
+        errors = {result.name: result.error_code for result in response.topics}
+        assert errors == {"t": ErrorCode.NONE, "twice": ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))

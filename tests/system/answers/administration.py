@@ -1,9 +1,11 @@
-"""Questions of operators: the configs of groups, and the levels of features."""
+"""Questions of operators: how many partitions a request may make, the configs of groups, the levels of features."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from raftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from raftlog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raftlog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -21,6 +23,35 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 FEATURE = "transaction.version"
 
 Change = tuple[str, int, str | None]
+
+
+def topics(asker: Asker) -> None:
+    """How much one request may make, and which names go together."""
+
+    def create(label: str, *wanted: tuple[str, int], validate_only: bool = True) -> None:
+        made = [
+            CreatableTopic(name=asker.name(name), num_partitions=count, replication_factor=1) for name, count in wanted
+        ]
+        request = CreateTopicsRequest(topics=made, timeout_ms=30_000, validate_only=validate_only)
+        asker.ask(f"create, {label}", request, 7, without=("topic_id", "configs"))
+
+    create("nearly as many as one request may", ("t", 9_990), ("u", 1))
+    create("one more", ("t", 9_999), ("u", 2))
+    create("too many in one topic", ("t", 10_001))
+    create("too many, and others that cannot be", ("t", 10_001), ("bad name", 1), ("u", 0), ("twice", 1), ("twice", 2))
+    create("too many, but twice the same", ("t", 2), ("twice", 9_000), ("twice", 9_000))
+    create("the same name in metrics", ("c.d", 1), ("c_d", 1))
+    create("a name", ("a.b", 1), validate_only=False)
+    create("the same name in metrics later", ("a_b", 1))
+    create("some", ("s", 1), ("t", 1), ("u", 1), validate_only=False)
+
+    def grow(label: str, *wanted: tuple[str, int]) -> None:
+        more = [CreatePartitionsTopic(name=asker.name(name), count=count, assignments=None) for name, count in wanted]
+        request = CreatePartitionsRequest(topics=more, timeout_ms=30_000, validate_only=True)
+        asker.ask(f"grow, {label}", request, 3)
+
+    grow("as many as one request may", ("s", 10_000), ("t", 2))
+    grow("too many in one topic", ("s", 10_002))
 
 
 def group_configs(asker: Asker) -> None:

@@ -27,6 +27,7 @@ CHAPTERS: tuple[Callable[[Asker], None], ...] = (
     offsets.commits,
     offsets.fetches,
     offsets.groups,
+    administration.topics,
     administration.group_configs,
     administration.features,
     transactions.offsets_in_transactions,
@@ -52,6 +53,19 @@ class Different(NamedTuple):
 
 
 DIFFERENT = (
+    Different(
+        "topics",
+        "create, the same name in metrics",
+        "topics=[(c.d NONE NONE num_partitions=1 replication_factor=1), (c_d INVALID_TOPIC_EXCEPTION"
+        " error_message=Topic 'c_d' collides with existing topic: c.d NONE)]",
+        "Kafka refuses the second in a request of its own, and takes both in one",
+    ),
+    Different(
+        "topics",
+        "grow, too many in one topic",
+        "results=[(s POLICY_VIOLATION error_message=Excessively large number of partitions per request.)]",
+        "Kafka fails: UNKNOWN_SERVER_ERROR",
+    ),
     Different(
         "a_member_joins_again",
         "joins again",
