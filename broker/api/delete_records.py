@@ -46,7 +46,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
             seconds,
             lambda error: answer(_result(wanted, error, partition.low_watermark)),
         )
-        partition.wait(Mark.LOW_WATERMARK, start, wait.done)
+        wait.watch(partition, Mark.LOW_WATERMARK, start)
 
     # One that is named again counts as it was named last, as in Kafka.
     last = {(topic.name, wanted.partition_index): wanted for topic in request.topics for wanted in topic.partitions}

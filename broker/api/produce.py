@@ -32,7 +32,7 @@ from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
 from raftlog.broker.core.connection.reply import PendingReply, Piece, frame
 from raftlog.broker.core.log.results import TAKES_LONG, AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS
-from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.delayed_operation import Mark, OffsetWait
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -133,7 +133,7 @@ def _answer(
 class DelayedProduce:
     """A produce request that is answered when all that it appended is committed, or its time-out ends the waiting."""
 
-    __slots__ = ("_acks", "_appended", "_missing", "_place", "_raw", "_services", "_tick", "_waits")
+    __slots__ = ("_acks", "_appended", "_missing", "_place", "_raw", "_services", "_tick", "_waits", "_watched")
 
     def __init__(
         self,
@@ -152,6 +152,7 @@ class DelayedProduce:
         self._waits = appended[2]
         self._missing = len(self._waits)
         self._place = place or raw.connection.reserve_place()
+        self._watched: list[tuple[Partition, Mark, OffsetWait]] = []
         self._tick = _NO_TICK
         # Who gives followers no time is told at once, as by Kafka; a flush is waited for, which Kafka does in any case.
         if timeout_ms > 0 or (self._acks == ACKS_ALL and any(p.leadership is not None for p, _, _ in self._waits)):
@@ -175,13 +176,14 @@ class DelayedProduce:
         # With acks=1 the leader's disk is enough, and the followers may take their time.
         is_flush_enough = self._acks != ACKS_ALL and partition.leadership is not None
         mark = Mark.FLUSHED if is_flush_enough else Mark.HIGH_WATERMARK
-        partition.wait(mark, result.last_offset + 1, committed)
+        self._watched.append((partition, mark, partition.wait(mark, result.last_offset + 1, committed)))
 
     def expire(self) -> None:
         """The time-out has passed."""
         self._tick = _NO_TICK
         # What comes later is too late.
-        self._missing = 0
+        for partition, mark, operation in self._watched:
+            partition.unwatch(mark, operation)
         for partition, results, place in self._waits:
             index, result = results[place]
             if result.error is _NONE and partition.log.high_watermark <= result.last_offset:

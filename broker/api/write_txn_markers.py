@@ -84,7 +84,7 @@ def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], Non
         respond(ErrorCode.NONE)
         return
     wait = TimedWait(services.timers, COMMIT_SECONDS_MAX, respond)
-    partition.wait(Mark.HIGH_WATERMARK, result.last_offset + 1, wait.done)
+    wait.watch(partition, Mark.HIGH_WATERMARK, result.last_offset + 1)
 
 
 def _response(parts: list[Part], errors: list[ErrorCode]) -> WriteTxnMarkersResponse:

@@ -18,7 +18,7 @@ from raftlog.broker.core.coordinator.shared import NEVER, Now, coordinator_error
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.verification import VerificationGuard
-from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.delayed_operation import Mark, Watchable
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.batch import Record, encode_batch, encode_packed_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -49,7 +49,7 @@ class CoordinatorLog(Protocol):
         """Batches from the one with `offset` on, the last perhaps cut; with `min_one` at least one whole batch."""
 
 
-class CoordinatorPartition(Protocol):
+class CoordinatorPartition(Watchable, Protocol):
     """What is needed of a partition that this broker leads."""
 
     @property
@@ -71,9 +71,6 @@ class CoordinatorPartition(Protocol):
 
     def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
         """Append the marker that ends a producer's transaction here."""
-
-    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once the mark is at least `offset`, or with why it never will be."""
 
 
 class Producer(NamedTuple):
@@ -242,7 +239,7 @@ class CoordinatorHost(ABC, Generic[R]):
             callback(ErrorCode.NONE)
         else:
             wait = self._wait(self._commit_timeout_ms / 1000, callback)
-            self.partition.wait(Mark.HIGH_WATERMARK, self.partition.log.log_end_offset, wait.done)
+            wait.watch(self.partition, Mark.HIGH_WATERMARK, self.partition.log.log_end_offset)
 
     def _wait(self, seconds: float, callback: Callable[[ErrorCode], None]) -> TimedWait:
         def done(error: ErrorCode) -> None:

@@ -28,6 +28,18 @@ class DelayedOperation(Protocol):
         """The mark has moved, or the partition's role or state has changed. True when nothing more is waited for."""
 
 
+class Watchable(Protocol):
+    """What has marks that can be waited for."""
+
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> DelayedOperation:
+        """Call back with NONE once `mark` is at least `offset`, or with why it never will be; at once if that is known.
+        Who waits no more has to `unwatch` what is returned.
+        """
+
+    def unwatch(self, mark: Mark, operation: DelayedOperation) -> None:
+        """Wait no more."""
+
+
 class OffsetWait:
     """Waits for one mark to come to an offset, once.
 

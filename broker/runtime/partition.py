@@ -235,8 +235,9 @@ class Partition:
         """How many operations watch it."""
         return len(self._watchers[mark])
 
-    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
         """Call back with NONE once `mark` is at least `offset`, or with why it never will be; at once if that is known.
+        Who waits no more has to `unwatch` what is returned.
 
         Below min.insync.replicas nothing is committed, perhaps for long (KIP-966): a producer hears so at once.
         """
@@ -245,6 +246,7 @@ class Partition:
         operation = OffsetWait(offset, self._reached, callback)
         if not operation.try_complete(mark):
             self._watchers[mark][operation] = None
+        return operation
 
     def _reached(self, mark: Mark, offset: int) -> ErrorCode | None:
         if mark is Mark.FLUSHED:

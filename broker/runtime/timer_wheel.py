@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.delayed_operation import Mark, Watchable
 
 # A long poll may end this much later than asked for; Kafka's own purgatory wheel ticks every 1 ms, and clients add
 # the network's time anyway.
@@ -134,18 +138,27 @@ class TimerWheel:
 class TimedWait:
     """Calls back once: with what has come of the waiting, or with REQUEST_TIMED_OUT when its time is up."""
 
-    __slots__ = ("_callback", "_tick", "_timers")
+    __slots__ = ("_callback", "_leave", "_tick", "_timers")
 
     def __init__(self, timers: TimerWheel, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
         self._timers = timers
         self._callback: Callable[[ErrorCode], None] | None = callback
+        self._leave: Callable[[], None] | None = None
         self._tick = timers.add_after(self, seconds)
+
+    def watch(self, partition: Watchable, mark: Mark, offset: int) -> None:
+        """Be done when the partition's mark comes to the offset, or never will; nobody watches it for longer."""
+        operation = partition.wait(mark, offset, self.done)
+        if self._callback is not None:
+            self._leave = partial(partition.unwatch, mark, operation)
 
     def done(self, error: ErrorCode) -> None:
         """Call back; later calls do nothing."""
         callback, self._callback = self._callback, None
         if callback is not None:
             self._timers.remove(self, self._tick)
+            if self._leave is not None:
+                self._leave()
             callback(error)
 
     def expire(self) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.brokers import TOPIC, Client, Cluster, batch, run
@@ -42,6 +44,27 @@ def test_who_gives_followers_no_time_is_answered_at_once(tmp_path: Path, timeout
                 told = await outcome(client, produce(-1, timeout_ms))
                 assert told == (ErrorCode.REQUEST_TIMED_OUT, -1)
                 assert await outcome(client, produce(1, timeout_ms)) == (ErrorCode.NONE, 2)
+
+    run(story)
+
+
+def test_a_request_whose_time_is_up_leaves_nothing_behind_where_nothing_is_committed(tmp_path: Path) -> None:
+    """A follower is gone, and the quorum too, so that it stays in the ISR: requests that time out go on coming."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("x")
+            await until(cluster.is_replicated)
+            cluster[3].replication.close()
+            wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+            async with Client(cluster[1]) as client:
+                assert (await outcome(client, produce(-1, 20)))[0] is ErrorCode.REQUEST_TIMED_OUT
+                answer = await client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=20), 2)
+                assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+            partition = cluster[1].partition()
+            assert partition.watchers(Mark.LOW_WATERMARK) == 0
+            assert partition.watchers(Mark.HIGH_WATERMARK) == 2, "more than the followers' sessions"
 
     run(story)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from types import CoroutineType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from raftlog.broker.api import list_groups
 from raftlog.broker.config import BrokerConfig
@@ -22,7 +22,7 @@ from raftlog.broker.core.group.sync import heartbeat, sync
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.verification import VerificationGuard
-from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.runtime.timer_wheel import TimerWheel
@@ -87,7 +87,7 @@ class MemoryPartition:
         self.holds = False
         self.refuses = ErrorCode.NONE
         self.appends = 0
-        self._waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
+        self._waiters: dict[OffsetWait, None] = {}
 
     def append(
         self, records: bytes, now_ms: int, *, guard: VerificationGuard | None = None, transaction_version: int = 0
@@ -110,9 +110,9 @@ class MemoryPartition:
 
     def commit(self) -> None:
         self.log.high_watermark = self.log.log_end_offset
-        waiters, self._waiters = self._waiters, []
-        for _, callback in waiters:
-            callback(ErrorCode.NONE)
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            waiter.try_complete(Mark.HIGH_WATERMARK)
 
     def lose_uncommitted(self) -> None:
         """Another leader had less of the log, and nobody has more now."""
@@ -122,8 +122,13 @@ class MemoryPartition:
         self.log.log_end_offset = self.log.high_watermark
         self._waiters.clear()
 
-    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        self._waiters.append((offset, callback))
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
+        operation = OffsetWait(offset, lambda *_: ErrorCode.NONE, callback)
+        self._waiters[operation] = None
+        return operation
+
+    def unwatch(self, mark: Mark, operation: DelayedOperation) -> None:
+        self._waiters.pop(cast(OffsetWait, operation), None)
 
 
 def offsets_topic(leaders: list[int], epoch: int = 0, topic_id: bytes = b"i" * 16) -> TopicImage:
