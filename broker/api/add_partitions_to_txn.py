@@ -83,6 +83,11 @@ def _begin(
         return add_partitions(host.shard, transactional_id, producer, partitions, host.now(), client_version=version)
 
     def verify(host: TransactionHost) -> None:
+        if not host.partition.leads_for_certain:
+            # A successor may have ended the transaction, and before transaction.version 2 the next one has the same
+            # epoch: nobody would notice a late batch.
+            respond_alike(ErrorCode.NOT_COORDINATOR)
+            return
         host.execute(verify_partitions(host.shard, transactional_id, producer, partitions), respond, respond_alike)
 
     refused = _refused_partitions(context, is_from_broker, partitions)

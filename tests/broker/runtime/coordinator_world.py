@@ -85,6 +85,7 @@ class MemoryPartition:
         self.leader_epoch = leader_epoch
         self.log = MemoryLog()
         self.holds = False
+        self.leads_for_certain = True
         self.refuses = ErrorCode.NONE
         self.appends = 0
         self._waiters: dict[OffsetWait, None] = {}

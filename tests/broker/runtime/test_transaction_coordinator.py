@@ -108,6 +108,19 @@ async def test_while_markers_are_missing_nothing_else_begins(machine: Machine) -
     assert await machine.add(after) == OK
 
 
+async def test_a_coordinator_that_may_have_been_replaced_does_not_say_what_is_part_of_a_transaction(
+    machine: Machine,
+) -> None:
+    """Its successor may have ended the transaction, and a late batch of the same epoch would begin one without end."""
+    producer = await machine.begin()
+    await machine.add(producer)
+    assert await machine.verify(producer, PLACES[0]) is E.NONE
+    machine.partition().leads_for_certain = False
+    assert await machine.verify(producer, PLACES[0]) is E.NOT_COORDINATOR
+    machine.partition().leads_for_certain = True
+    assert await machine.verify(producer, PLACES[0]) is E.NONE
+
+
 async def test_who_begins_the_next_transaction_waits_for_the_markers_of_the_one_before(machine: Machine) -> None:
     producer = await machine.begin()
     await machine.add(producer)

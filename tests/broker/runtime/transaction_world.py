@@ -25,7 +25,11 @@ from raftlog.metadata.feature_levels import TRANSACTION_VERSION
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from raftlog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from raftlog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raftlog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -248,6 +252,19 @@ class Machine:
             for each in answer.results_by_topic_v3_and_below
             for result in each.results_by_partition
         ]
+
+    async def verify(self, producer: tuple[int, int], place: tuple[str, int], transactional_id: str = "t") -> ErrorCode:
+        """What a partition's leader is told that asks whether the transaction has it."""
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            verify_only=True,
+            topics=[AddPartitionsToTxnTopic(name=place[0], partitions=[place[1]])],
+        )
+        answer = await self.ask(add_partitions_to_txn, AddPartitionsToTxnRequest(transactions=[asked]), 5)
+        (topic_result,) = answer.results_by_transaction[0].topic_results
+        return ErrorCode.of(topic_result.results_by_partition[0].partition_error_code)
 
     async def end(
         self, producer: tuple[int, int], *, committed: bool, transactional_id: str = "t", version: int = 5
