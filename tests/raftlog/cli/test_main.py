@@ -16,6 +16,26 @@ from tests.raftlog.cli.conftest import Run
 HEAVY = ["asyncio", "uvloop", "msgpack", "socket", "subprocess", "argparse", "json", "raftlog.wire", "raftlog.client"]
 
 
+@pytest.mark.parametrize(
+    "started",
+    ["runpy.run_module('raftlog', run_name='__main__')", "from raftlog.__main__ import main; sys.exit(main())"],
+)
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(started: str) -> None:
+    program = f"""
+import runpy, sys
+
+class Interrupts:
+    def find_spec(name, path=None, target=None):
+        if name == "raftlog.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts)
+{started}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_lists_every_command_and_says_where_clients_look(run: Run) -> None:
     outcome = run("--help")
     assert outcome.code == 0
