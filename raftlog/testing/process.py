@@ -80,6 +80,8 @@ class BrokerProcess:
         self.log_file = Path(log_file) if log_file is not None else None
         self.extra_arguments = tuple(extra_arguments)
         self._python = tuple(python)
+        self.started_at = 0.0
+        """When the running, or last, process was started, in Unix seconds."""
         self._process: ForkedProcess | None = None
         self._ready: int | None = None
         self._lifeline: int | None = None
@@ -150,6 +152,7 @@ class BrokerProcess:
         if self.running:
             raise BrokerDied(f"broker {self.node_id} runs already, as process {self.pid}")
         self.close()
+        self.started_at = time.time()
         self._ready, ready_end = os.pipe()
         lifeline_end, self._lifeline = os.pipe()
         log = None if self.log_file is None else os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.testing.faults.fault import Fault, Owner
 from raftlog.testing.faults.spec import FaultSpec
+from raftlog.testing.faults.starting import fails_to_sync
 from raftlog.testing.pids import is_stopped
 from raftlog.testing.waiting import wait_until
 
@@ -116,8 +117,7 @@ class DiskFaults:
 
     def fail_sync(self) -> Fault:
         """Each sync fails: EIO. A broker that this has met is started again when the fault is healed."""
-        spec = FaultSpec("sync-error", brokers=[self._broker.id])
-        return self._faults.add(spec, undo=lambda: self._mend(spec.number))
+        return self._faults.add(FaultSpec("sync-error", brokers=[self._broker.id]), undo=self._mend)
 
     def tear(self, seconds: float | None = None) -> Fault:
         """A power cut in the middle of writes: of what was not synced, each file keeps a part that the seed chooses."""
@@ -143,11 +143,15 @@ class DiskFaults:
         self._faults.happened(fault, size=1)
         return fault
 
-    def _mend(self, number: int) -> None:
+    def _mend(self) -> None:
         directory, process = self._faults.directory, self._broker.process
-        directory.tell()  # from here on syncs succeed
+        directory.tell()  # from here on syncs succeed, unless another fault is in force
+        faults = directory.all()
         is_held_down = not process.running and (process.returncode or 0) <= 0
-        if directory.read(number).evidence.fired and not is_held_down:
+        if is_held_down or fails_to_sync(faults, self._broker.id):
+            return
+        own = [spec for spec in faults if spec.kind == "sync-error" and self._broker.id in spec.brokers]
+        if any(spec.evidence.fired and spec.ended >= process.started_at for spec in own):
             process.kill()  # it is ending, and may not be all gone
             process.start(wait=False)
 

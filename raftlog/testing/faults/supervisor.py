@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from raftlog.testing.clusters import Cluster
 from raftlog.testing.faults.directory import DONE, LOOK, FaultDirectory
+from raftlog.testing.faults.starting import fails_to_sync
 from raftlog.testing.process import BrokerProcess
 
 
@@ -35,12 +36,16 @@ class Supervisor:
                 who.sendall(DONE)
 
     def _healed(self) -> list[BrokerProcess]:
-        found = []
-        for spec in self._directory.all():
-            if spec.is_healed and spec.has_ended_brokers and spec.number not in self._seen:
-                self._seen.add(spec.number)
-                found += [self._cluster.broker(broker) for broker in spec.brokers]
-        return found
+        found: dict[int, None] = {}
+        faults = self._directory.all()
+        for spec in faults:
+            if not spec.is_healed or not spec.has_ended_brokers or spec.number in self._seen:
+                continue
+            if spec.kind == "sync-error" and any(fails_to_sync(faults, broker) for broker in spec.brokers):
+                continue
+            self._seen.add(spec.number)
+            found.update(dict.fromkeys(spec.brokers))
+        return [self._cluster.broker(broker) for broker in found]
 
     def close(self) -> None:
         self._asking.close()

@@ -94,14 +94,19 @@ def test_all_brokers_of_a_cluster_come_back_when_they_are_healed(monkeypatch: py
             process.terminate()
 
 
-def test_a_broker_whose_disk_failed_is_started_again_when_it_is_healed(dev: dict[str, Any], fault: Any) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_broker_whose_disk_failed_is_started_again_when_it_is_healed(
+    dev: dict[str, Any], fault: Any, times: int
+) -> None:
+    topic = f"synced-{times}"
     with SyncClient(dev["bootstrap_servers"], timeout=0.5) as client:
-        client.admin.create_topic("synced", configs={"flush.messages": "1"})
-        _, number, _ = fault("add", "sync-error", "--broker", "1")
+        client.admin.create_topic(topic, configs={"flush.messages": "1"})
+        numbers = [fault("add", "sync-error", "--broker", "1")[1] for _ in range(times)]
         with client.producer() as producer, pytest.raises(KafkaError):
-            producer.send("synced", b"value")
-    assert fault("wait", number)[0] == 0 and fault("heal", number, "--check")[0] == 0
-    assert send(dev, "synced") >= 0
+            producer.send(topic, b"value")
+    for number in numbers:
+        assert fault("wait", number)[0] == 0 and fault("heal", number, "--check")[0] == 0
+    assert send(dev, topic) >= 0
 
 
 def test_a_paused_broker_and_a_cut_link_go_on(dev: dict[str, Any], fault: Any) -> None:

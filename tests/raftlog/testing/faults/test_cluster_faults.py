@@ -83,6 +83,32 @@ def test_a_leader_whose_disk_cannot_be_synced_serves_again_when_the_fault_is_hea
     assert [record.value for record in own.records(topic, 3)] == [b"before", b"meanwhile", b"after"]
 
 
+@pytest.mark.parametrize("is_met_by_both", [True, False])
+def test_a_disk_that_fails_twice_at_once_is_whole_when_both_faults_are_healed(own: Kafka, is_met_by_both: bool) -> None:
+    topic = own.topic(config={"flush.messages": "1"}, seed=["before"])
+    leader = own.faults.leader_of(topic)
+    failing = [leader.disk.fail_sync() for _ in range(2 if is_met_by_both else 1)]
+    own.seed(topic, ["meanwhile"], timeout=40)
+    wait_until(lambda: not leader.process.running, 20, lambda: "the leader ends")
+    first, second = failing if is_met_by_both else (*failing, leader.disk.fail_sync())
+    assert (first.fired > 0, second.fired > 0) == (True, is_met_by_both)
+    first.heal()
+    assert not leader.process.running
+    second.heal()
+    assert leader.process.running
+    own.seed(topic, ["after"], timeout=40)
+    assert [record.value for record in own.records(topic, 3)] == [b"before", b"meanwhile", b"after"]
+
+
+def test_a_broker_that_is_started_with_a_failing_disk_serves_when_that_is_healed(own: Kafka) -> None:
+    broker = own.faults.broker(1)
+    killed, failing = broker.kill(), broker.disk.fail_sync()
+    killed.heal()
+    wait_until(lambda: failing.fired and not broker.process.running, 20, lambda: "it ends again")
+    failing.heal()
+    assert broker.process.running and not broker.process.is_starting
+
+
 def test_healing_a_disk_leaves_a_broker_down_that_another_fault_holds_down(own: Kafka) -> None:
     broker = own.faults.broker(1)
     failing, killed = broker.disk.fail_sync(), broker.kill()
