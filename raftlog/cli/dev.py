@@ -188,18 +188,21 @@ def description(cluster: Cluster) -> dict[str, object]:
         {
             "id": broker.node_id,
             "pid": broker.pid,
-            "address": broker.address,
+            "address": address,
             "data_dir": str(broker.data_dir),
             "command": broker.command,
         }
-        for broker in cluster.brokers
+        for broker, address in zip(cluster.brokers, cluster.addresses, strict=True)
     ]
     told: dict[str, object] = {"bootstrap_servers": cluster.bootstrap_servers, "brokers": brokers}
     return {**told, "faults": str(cluster.directory)} if cluster.has_faults else told
 
 
 def welcome(cluster: Cluster, throw_away: bool) -> str:
-    rows = [(b.node_id, b.address, b.pid, shortened(b.data_dir)) for b in cluster.brokers]
+    rows = [
+        (broker.node_id, address, broker.pid, shortened(broker.data_dir))
+        for broker, address in zip(cluster.brokers, cluster.addresses, strict=True)
+    ]
     servers = cluster.bootstrap_servers
     return "\n".join(
         [

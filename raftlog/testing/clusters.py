@@ -92,7 +92,9 @@ class Cluster:
         if links:
             from raftlog.testing.faults.process import BrokerLinks
 
+            # Clients come in at these, and brokers listen at others.
             self.links = BrokerLinks(self.directory, ports, peer_ports, self._reserve, python)
+            ports = self.links.brokers_ports
         self.brokers = [
             BrokerProcess(
                 node_id,
@@ -142,9 +144,14 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port,host:port`, as every Kafka client takes it."""
+        return ",".join(self.addresses)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients reach each broker."""
         if self.links is not None:
-            return self.links.bootstrap_servers
-        return ",".join(broker.address for broker in self.brokers)
+            return self.links.addresses
+        return [broker.address for broker in self.brokers]
 
     def start(self, timeout: float = START_TIMEOUT_SECONDS, meanwhile: Callable[[], None] | None = None) -> None:
         """Start all brokers at once and return when all serve; when one does not, stop the others and raise.

@@ -51,13 +51,11 @@ class Kafka:
     ) -> None:
         """`faults`: they may happen to the brokers; `links`: to what runs between them and their clients, too (None: if
         there are several). `bootstrap_servers`: a Kafka that runs already, which is then neither started nor stopped.
-        `port`: the first broker's, the others' follow it (0: any that are free); not where clients come through links.
+        `port`: the first broker's, the others' follow it (0: any that are free).
         """
         self.broker_count = brokers
         self.has_faults = faults
         self.has_links = faults and brokers > 1 if links is None else links
-        if port and self.has_links:
-            raise ValueError("clients come through links, whose ports are any that are free: say links=False")
         self.port = port
         self._faults: Faults | None = None
         self.before_stop: Callable[[Kafka], None] | None = None

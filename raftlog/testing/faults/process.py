@@ -13,8 +13,8 @@ HOST = "127.0.0.1"
 
 
 class BrokerLinks(BrokerProcess):
-    """Started before the brokers, and ended after them. Brokers 1..n listen for clients at `ports`, for each other's
-    Raft at `peer_ports` (none for one broker), and for each other's Kafka requests at ports of their own.
+    """Started before the brokers, and ended after them. Clients of brokers 1..n come in at `ports`. The brokers listen
+    for each other's Raft at `peer_ports` (none for one broker), and for all else at ports of their own.
     """
 
     def __init__(
@@ -29,7 +29,8 @@ class BrokerLinks(BrokerProcess):
         self._cluster = cluster
         self._ports = list(ports)
         self._peer_ports = list(peer_ports)
-        self._outer = [reserve() for _ in ports]
+        self.brokers_ports = [reserve() for _ in ports]
+        """Where each broker listens for what comes from clients."""
         self._inner = [reserve() for _ in ports]
         self._dial = reserve()
 
@@ -49,15 +50,15 @@ class BrokerLinks(BrokerProcess):
         return [self.module]
 
     @property
-    def bootstrap_servers(self) -> str:
-        """Where clients come in."""
-        return ",".join(f"{HOST}:{port}" for port in self._outer)
+    def addresses(self) -> list[str]:
+        """Where clients come in, by broker."""
+        return [f"{HOST}:{port}" for port in self._ports]
 
     def listeners(self, broker: int) -> dict[str, str]:
         """The listeners of a broker whose clients and fellow brokers come through the links."""
         at = broker - 1
-        listeners = {"PLAINTEXT": self._ports[at], BROKERS_LISTENER: self._inner[at]}
-        advertised = {**listeners, "PLAINTEXT": self._outer[at]}
+        listeners = {"PLAINTEXT": self.brokers_ports[at], BROKERS_LISTENER: self._inner[at]}
+        advertised = {**listeners, "PLAINTEXT": self._ports[at]}
         names = [*listeners]
         if self._peer_ports:
             listeners["CONTROLLER"] = self._peer_ports[at]
@@ -74,7 +75,7 @@ class BrokerLinks(BrokerProcess):
         brokers: dict[str, int] = {}
         for ports in (self._inner, self._peer_ports):
             brokers |= {f"{HOST}:{port}": at + 1 for at, port in enumerate(ports)}
-        clients = {at + 1: (outer, self._ports[at]) for at, outer in enumerate(self._outer)}
+        clients = {at + 1: both for at, both in enumerate(zip(self._ports, self.brokers_ports, strict=True))}
         write_wiring(FaultDirectory(self._cluster), Wiring(self._dial, brokers, clients))
         super().start(wait=wait, timeout=timeout)
 

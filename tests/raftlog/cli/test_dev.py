@@ -129,6 +129,18 @@ def test_data_in_a_named_directory_is_there_the_next_time(dev: Any, run: Run, tm
 
 
 @pytest.mark.long
+def test_clients_come_in_at_the_port_that_was_asked_for_with_faults_too(dev: Any, run: Run) -> None:
+    free = ReservedPort()
+    free.release()
+    port = free.number
+    running = dev("--json", "--faults", "--port", str(port))
+    described = json.loads(running.first_line())
+    assert described["bootstrap_servers"] == described["brokers"][0]["address"] == f"127.0.0.1:{port}"
+    told = run("cluster", "status", "-b", f"127.0.0.1:{port}", "--json").json
+    assert [each["address"] for each in told["brokers"]] == [f"127.0.0.1:{port}"]
+
+
+@pytest.mark.long
 def test_people_get_a_table_and_lines_to_copy(dev: Any) -> None:
     running = dev()
     assert running.first_line().startswith("BROKER  ADDRESS ")

@@ -16,6 +16,7 @@ from raftlog.testing import AsyncKafka, BrokerDied, Kafka, KafkaContainer
 from raftlog.testing.container import settings_of
 from raftlog.testing.faults.fault import NeverFired
 from raftlog.testing.kafka import READY_TOPIC
+from raftlog.testing.ports import ReservedPort
 from raftlog.testing.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.long
@@ -146,9 +147,15 @@ def test_what_only_a_container_can_do_is_refused_with_advice(
         ask(KafkaContainer())
 
 
-def test_a_port_cannot_be_chosen_where_clients_come_through_links() -> None:
-    with pytest.raises(ValueError, match="say links=False"):
-        Kafka(3, port=9092)
+def test_a_port_that_was_chosen_is_where_clients_come_through_links() -> None:
+    free = ReservedPort()
+    free.release()
+    with Kafka(links=True, port=free.number) as kafka:
+        assert kafka.bootstrap_servers == f"127.0.0.1:{free.number}"
+        topic = kafka.topic(seed=["x"])
+        with kafka.faults.link("clients", 1).slow(0.01) as slow:
+            assert len(kafka.records(topic, 1)) == 1
+        assert slow.fired
 
 
 def test_variables_of_containers_are_settings() -> None:
