@@ -27,7 +27,7 @@ from raftlog.wire.messages.offset_fetch import (
 )
 from raftlog.wire.schema import ZERO_UUID
 from tests.system.answers.asking import Asker
-from tests.system.answers.consumer_groups import Heartbeats, describe, prepare
+from tests.system.answers.consumer_groups import NOTHING_NEW, Heartbeats, describe, prepare
 
 Topics = Sequence[tuple[str, Sequence[int]]]
 """Partitions by topic. "zeros" is the topic whose id is zeros."""
@@ -134,6 +134,33 @@ def commits(asker: Asker) -> None:
     offsets.commit("an id of zeros", 10, asker.name("zeros"), [("zeros", [0])])
     for version in (9, 10):
         offsets.commit("a topic twice", version, asker.name("twice"), [(topic, [0]), (topic, [0])])
+
+
+def commits_of_older_epochs(asker: Asker) -> None:
+    """What a member has had since an older epoch of its own, it may commit with that (KIP-1251)."""
+    group, topic = asker.name("g"), asker.topic("a", 3)
+    prepare(asker, group, topic)
+    heartbeat, offsets = Heartbeats(asker, group, topic), Offsets(asker, topic)
+
+    def commit(when: str, member: str, *epochs: int) -> None:
+        for epoch in epochs:
+            for indexes in ([0], [1], [2], [0, 2]):
+                label = f"{when}, {member} with epoch {epoch}, {indexes}"
+                who: dict[str, Any] = {"member_id": member, "generation_id_or_member_epoch": epoch}
+                offsets.commit(label, 10, group, [(topic, indexes)], **who)
+
+    heartbeat("m1 joins")
+    heartbeat("m2 joins", member_id="m2")
+    heartbeat("m1 hears", member_epoch=2, **NOTHING_NEW)
+    commit("revoking", "m1", 1, 2, 3)
+    heartbeat("m1 gives up one", member_epoch=2, **{**NOTHING_NEW, **heartbeat.owning(0, 1)})
+    commit("given up", "m1", 1, 2, 3)
+    heartbeat("m2 gets it", member_id="m2", member_epoch=3, **NOTHING_NEW)
+    heartbeat("m3 joins", member_id="m3")
+    heartbeat("m1 gives up another", member_epoch=3, **{**NOTHING_NEW, **heartbeat.owning(0)})
+    commit("given up again", "m1", 2, 3, 4)
+    heartbeat("m2 hears", member_id="m2", member_epoch=3, **NOTHING_NEW)
+    commit("kept", "m2", 2, 3, 4, 5)
 
 
 def fetches(asker: Asker) -> None:

@@ -25,6 +25,7 @@ CHAPTERS: tuple[Callable[[Asker], None], ...] = (
     consumer_groups.static_members,
     consumer_groups.a_member_joins_again,
     offsets.commits,
+    offsets.commits_of_older_epochs,
     offsets.fetches,
     offsets.groups,
     administration.topics,
