@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from zlib import crc32
 
@@ -26,6 +27,7 @@ from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.producer_snapshots import ProducerSnapshots
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
+from raftlog.broker.store.transaction_checks import check_transaction, sound_entries
 from raftlog.wire.batch import BatchHeader
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import LeaderEpoch
@@ -211,14 +213,15 @@ class OpenLog:
 
     def aborted_transactions(self, start: int, end: int, read: FileRange | None = None) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [start, end), and not many that `read` does not hold, if that is what was
-        read from `start` on. Raises OSError.
+        read from `start` on. Raises OSError, LogDamaged.
         """
         found: list[AbortedTransaction] = []
-        segments = [each for each in self.segments[self.segments.number_of(start) :] if each.transactions.entries]
-        if segments and read is not None:
+        first = self.segments.number_of(start)
+        entries = [sound_entries(each, self.end_of(at)) for at, each in enumerate(self.segments[first:], first)]
+        if read is not None and any(entries):
             end = min(end, self.segments.bound_of(start, read))
-        for segment in segments:
-            if collect(segment.transactions.entries, start, end, found):
+        for segment, its_entries in zip(self.segments[first:], entries, strict=True):
+            if collect(its_entries, start, end, found, partial(check_transaction, self.segments, segment)):
                 break
         return found
 

@@ -7,7 +7,7 @@ all int64. It is kept in the segment that holds the marker.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from struct import Struct
@@ -60,17 +60,35 @@ def trusted(entries: Sequence[AbortedTransaction], end_offset: int) -> list[Abor
     return kept
 
 
+def contradiction(entries: Iterable[AbortedTransaction], base_offset: int, end_offset: int) -> str | None:
+    """What shows that not all entries of a segment, whose offsets these are, are as they were written."""
+    before, stable = base_offset - 1, -1
+    for entry in entries:
+        if not before < entry.last_offset < end_offset or not 0 <= entry.first_offset < entry.last_offset:
+            return f"{entry} is out of order"
+        if entry.first_offset < stable or not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            return f"{entry} and a last stable offset of {stable} before it cannot both be"
+        before, stable = entry.last_offset, max(stable, entry.last_stable_offset)
+    return None
+
+
 def collect(
-    entries: Sequence[AbortedTransaction], start_offset: int, end_offset: int, found: list[AbortedTransaction]
+    entries: Sequence[AbortedTransaction],
+    start_offset: int,
+    end_offset: int,
+    found: list[AbortedTransaction],
+    check: Callable[[AbortedTransaction], object] = bool,
 ) -> bool:
-    """Add to `found` those that overlap [start_offset, end_offset); True if later segments can have no more.
+    """Add to `found` those that overlap [start_offset, end_offset); True if later segments can have no more. What that
+    rests on is given to `check` before.
 
     Once an entry's last stable offset reaches the end, every transaction that ends behind it began behind it.
     """
     # In order of their markers: all before this one end below.
     first = bisect_left(entries, start_offset, key=_LAST_OFFSET)
-    for entry in islice(entries, first, None):
-        if entry.first_offset < end_offset:
+    for entry in islice(entries, max(first - 1, 0), None):
+        check(entry)
+        if entry.first_offset < end_offset and entry.last_offset >= start_offset:
             found.append(entry)
         if entry.last_stable_offset >= end_offset:
             return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.core.log.results import AppendOrigin
-from raftlog.broker.core.log.transactions import AbortedTransaction, collect
+from raftlog.broker.core.log.results import AppendOrigin, LogUnavailable
+from raftlog.broker.core.log.transactions import ENTRY, AbortedTransaction, collect, decode_entries
+from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.batch import iterate_batches
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
@@ -123,3 +124,80 @@ def test_what_a_crash_left_of_a_transaction_index_hides_no_aborted_transaction(h
     assert log.aborted_transactions(0, 16) == before
     for start in range(16):
         assert log.aborted_transactions(start, 16) == before[start // 2 :]
+
+
+def test_what_is_behind_a_damaged_entry_of_a_transaction_index_is_not_dropped_by_recovery() -> None:
+    world = LogWorld()
+    for sequence in range(5):
+        world.append(data(1, sequence))
+        world.end_transaction(1, commit=False)
+    world.log.storage.flush()
+    world.checkpoint()
+    name = next(name for name in world.disk.names if name.endswith(".txnindex"))
+    before = bytes(world.disk.names[name].content)
+    world.disk.names[name].content[34 * 2 + 10] ^= 1
+    with pytest.raises(LogUnavailable, match="out of order, and what is behind it is not"):
+        world.restart_killed().open()
+    assert len(world.disk.names[name].content) == len(before)
+
+
+def test_a_bit_of_a_transaction_index_that_has_flipped_is_noticed_before_anybody_is_told_anything_wrong() -> None:
+    """Kafka's file has no checksum: what it says is compared with the log. Only where a transaction would begin with
+    another batch of its producer, nobody can tell.
+    """
+    world = LogWorld(LogConfig(segment_bytes=1000))
+    turns = {1: 0, 2: 0, 3: 0}
+    for turn in range(10):
+        for producer in turns if turn % 3 else (1, 2):
+            world.append(data(producer, turns[producer]))
+            turns[producer] += 1
+        world.end_transaction(1, commit=turn % 4 == 0)
+        if turn % 2:
+            world.end_transaction(2, commit=False)
+        if turn % 5 == 4:
+            world.end_transaction(3, commit=False)
+    end = world.log.last_stable_offset
+    log = world.restart_clean()
+    whole = log.aborted_transactions(0, end)
+    names = sorted(name for name in world.disk.names if name.endswith(".txnindex"))
+    assert len(names) > 2 and len(whole) > 10
+    begins = {
+        (header.producer_id, header.base_offset) for _, header in iterate_batches(all_of(log)) if not header.is_control
+    }
+    flips = found = 0
+    for name in names:
+        content = world.disk.names[name].content
+        for bit in range(8 * len(content)):
+            content[bit // 8] ^= 1 << bit % 8
+            number, byte = divmod(bit // 8, ENTRY.size)
+            entries = decode_entries(bytes(content))
+            is_first = byte in range(10, 18) and number < len(entries)
+            if not (is_first and (entries[number].producer_id, entries[number].first_offset) in begins):
+                flips += 1
+                found += is_found(world, whole, end)
+            content[bit // 8] ^= 1 << bit % 8
+    assert found > 0.9 * flips
+
+
+def is_found(world: LogWorld, whole: list[AbortedTransaction], end: int) -> bool:
+    """Whether the log goes offline when it is read in pieces, all of which come with what is so until then."""
+    log = world.restart_clean()
+    try:
+        for start in range(0, end, 7):
+            told = {each[:3] for each in log.aborted_transactions(start, min(start + 7, end))}
+            needed = {each[:3] for each in whole if each.last_offset >= start and each.first_offset < start + 7}
+            assert needed <= told <= {each[:3] for each in whole}, "but for the last stable offset, which is no matter"
+    except LogUnavailable as unavailable:
+        assert ".txnindex" in str(unavailable)
+        return True
+    return False
+
+
+def all_of(log: PartitionLog) -> bytes:
+    """Every batch."""
+    found = b""
+    offset = 0
+    while offset < log.log_end_offset:
+        found += log.read_bytes(offset, 100_000, log.log_end_offset, min_one=True)
+        offset = [header.next_offset for _, header in iterate_batches(found)][-1]
+    return found
