@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -84,6 +85,8 @@ class Kafka:
             cluster.start(timeout, meanwhile=_load_client)
             self._find_ready()
             self._open = opening.pop_all()
+        if (plugin := sys.modules.get("raftlog.testing.pytest_plugin")) is not None:
+            plugin.started(self)  # a test that fails tells what its brokers logged
         return self
 
     def _make_cluster(self, directory: Path) -> Cluster:

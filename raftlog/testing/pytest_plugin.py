@@ -28,7 +28,10 @@ _OF_BROKERS = ("brokers", "settings")
 _OF_TOPICS = ("partitions", "config")
 
 _running: list[Kafka] = []
-"""Those of this process; a failing test tells what their brokers logged."""
+"""Those of our fixtures; a failing test tells what their brokers logged, and their faults end with each test."""
+_others: list[Kafka] = []
+"""Those that tests have started themselves, also if they have stopped since this test began: what they logged is told,
+too."""
 
 
 # -- options and hooks -------------------------------------------------------------------------------------
@@ -100,10 +103,11 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What is logged from now on is of this test."""
-    if _running:
+    _others[:] = [kafka for kafka in _others if kafka.cluster is not None]
+    if _running or _others:
         from raftlog.testing.report import begin
 
-        begin(_running)
+        begin(_running, _others)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -145,10 +149,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A failure tells what the brokers logged meanwhile, the faults, and the command that runs it again."""
     outcome: Any = yield
     report = outcome.get_result()
-    if report.failed and _running:
+    if report.failed and (_running or _others):
         from raftlog.testing.report import sections
 
-        report.sections += sections(_running, item.nodeid)
+        report.sections += sections(list(dict.fromkeys([*_running, *_others])), item.nodeid)
 
 
 def _bootstrap(config: pytest.Config) -> str | None:
@@ -162,14 +166,21 @@ def _start(**options: Any) -> Kafka:
     from raftlog.testing.kafka import Kafka
 
     kafka = Kafka(**options).start()
-    kafka.before_stop = _keep
+    _others.remove(kafka)
     _running.append(kafka)
     return kafka
 
 
+def started(kafka: Kafka) -> None:
+    """Somebody in this process has started it."""
+    if kafka not in _running:
+        _others.append(kafka)
+    kafka.before_stop = kafka.before_stop or _keep
+
+
 def _keep(kafka: Kafka) -> None:
     """A test stops it: what a failure is to tell must be asked now."""
-    if kafka in _running:
+    if kafka in _running or kafka in _others:
         from raftlog.testing.report import keep
 
         keep(kafka)

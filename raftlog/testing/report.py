@@ -32,15 +32,16 @@ _left: WeakKeyDictionary[Kafka, list[tuple[str, str]]] = WeakKeyDictionary()
 """Of those that have stopped since: what their brokers told."""
 
 
-def begin(running: Sequence[Kafka]) -> None:
-    """A test begins: what is in the logs is not its own, nor are the faults that were made."""
+def begin(running: Sequence[Kafka], others: Sequence[Kafka]) -> None:
+    """A test begins: what is in the logs is not its own, nor are the faults that were made, but those of `others`."""
     global _began
     _begun.clear()
     _left.clear()
     _began = time.time()
-    for kafka in running:
+    for kafka in (*running, *others):
         for file in _logs(kafka):
             _begun[file] = file.stat().st_size if file.exists() else 0
+    for kafka in running:
         if (faults := kafka.faults_made) is not None:
             faults.forget()
 

@@ -154,6 +154,39 @@ def test_brokers_of_its_own(kafka):
     assert "1 passed, 1 skipped" in done.stdout, done.stdout
 
 
+def test_a_kafka_that_a_test_has_started_itself_tells_its_log_when_the_test_fails(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+from raftlog.testing import Kafka
+
+@pytest.fixture
+def own():
+    with Kafka() as kafka:
+        yield kafka
+
+def test_in_a_block():
+    with Kafka(settings={"num.partitions": "2"}) as kafka:
+        kafka.seed("a-topic", ["x"])
+        assert len(kafka.admin.topic("a-topic").partitions) == 3
+
+def test_of_a_fixture(own):
+    own.seed("another-topic", ["x"])
+    assert False
+
+def test_that_passes():
+    with Kafka() as kafka:
+        kafka.seed("third-topic", ["x"])
+"""
+    done = run_tests(tmp_path, text)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
+    first, second = done.stdout.split("test_of_a_fixture", 1)
+    for told, topic, other in ((first, "a-topic", "another-topic"), (second, "another-topic", "a-topic")):
+        assert f"on first use: {topic} " in told and f"on first use: {other} " not in told
+        assert "the last requests of clients to broker-1" in told
+    assert "on first use: third-topic " not in done.stdout
+
+
 FAULTS = """
 def test_that_fails(kafka, kafka_topic, kafka_faults):
     refused = kafka_faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic=kafka_topic)
