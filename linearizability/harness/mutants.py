@@ -102,6 +102,7 @@ TRIALS: Mapping[str, Trial] = {
     ),
     "given-before-free": Trial("groups", "none", 30, libraries=OWN, options=NEW_GROUP | RESTLESS),
     "aborted-offsets-count": Trial("consume-transform-produce", "kill", 30),
+    "unstable-offsets-told": Trial("consume-transform-produce", "pause-client", 40),
     # The client.
     "client-uses-numbers-again": Trial("append", "partition", 30, libraries=OWN),
     "client-numbers-anew": Trial("append", "lost-answers", 20, libraries=OWN),
@@ -155,5 +156,6 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "replaced-static-commits": "the members of the workloads have instance ids of their own",
     "outsiders-commit": "the workloads commit as members",
     "batches-not-verified": "a batch must outlive its connection and its transaction",
+    "guard-outlives-transaction": "the coordinator's word must come later than the markers of what it decided since",
     "completed-before-marked": "its coordinator must die in the milliseconds in which the markers are under way",
 }

@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     swarm.set_defaults(run=_swarm)
     report = commands.add_parser("mutants", help="put each known fault into the code and see that it is noticed")
     report.add_argument("--seeds", type=int, help=f"of each kind of run {dict(SEEDS_MAX)}")
+    report.add_argument("--mutant", action="append", choices=list(mutants()), help="this one; may be repeated")
     report.set_defaults(run=_mutation_report)
     for command in (run, swarm, report):
         command.add_argument("--part", action="append", choices=list(PARTS), help="this kind of run; may be repeated")
@@ -97,7 +98,7 @@ def _swarm(options: argparse.Namespace, parts: Sequence[str]) -> int:
 
 def _mutation_report(options: argparse.Namespace, parts: Sequence[str]) -> int:
     seeds_max = SEEDS_MAX if options.seeds is None else dict.fromkeys(PARTS, options.seeds)
-    return 1 if mutation_report(parts, seeds_max, _tell) else 0
+    return 1 if mutation_report(parts, seeds_max, _tell, options.mutant or ()) else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,10 +56,15 @@ def try_cell(mutant: str, part: str, seeds_max: int) -> Cell:
     return Cell(mutant, part, seeds_max, "")
 
 
-def mutation_report(parts: Sequence[str], seeds_max: Mapping[str, int], tell: Callable[[str], None]) -> list[str]:
-    """Fill the report on all cores and tell it; the names of the mutants that no kind of run noticed."""
+def mutation_report(
+    parts: Sequence[str], seeds_max: Mapping[str, int], tell: Callable[[str], None], names: Collection[str] = ()
+) -> list[str]:
+    """Fill the report on all cores and tell it; the names of the mutants that no kind of run noticed. `names`: of the
+    mutants that are tried, all if there are none.
+    """
     began = time.monotonic()
-    wanted = [(mutant.name, part) for mutant in mutants().values() for part in mutant.parts if part in parts]
+    chosen = [mutant for mutant in mutants().values() if mutant.name in (names or mutants())]
+    wanted = [(mutant.name, part) for mutant in chosen for part in mutant.parts if part in parts]
     # What takes longest goes first, or one core would be left with it in the end.
     wanted.sort(key=lambda cell: -list(PARTS).index(cell[1]))
     cells: dict[tuple[str, str], Cell] = {}
@@ -73,9 +78,9 @@ def mutation_report(parts: Sequence[str], seeds_max: Mapping[str, int], tell: Ca
     for line in table(list(cells.values()), parts):
         tell(line)
     _write(list(cells.values()))
-    names = [name for name in mutants() if any(cell.mutant == name for cell in cells.values())]
-    missed = [name for name in names if not any(cell.noticed for cell in cells.values() if cell.mutant == name)]
-    tell(f"{len(names)} mutants, not noticed: {', '.join(missed) or 'none'}; {time.monotonic() - began:.0f} s")
+    tried = [name for name in mutants() if any(cell.mutant == name for cell in cells.values())]
+    missed = [name for name in tried if not any(cell.noticed for cell in cells.values() if cell.mutant == name)]
+    tell(f"{len(tried)} mutants, not noticed: {', '.join(missed) or 'none'}; {time.monotonic() - began:.0f} s")
     return missed
 
 

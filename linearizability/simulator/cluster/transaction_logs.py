@@ -14,7 +14,7 @@ class Decided(NamedTuple):
     """A log from its beginning on. `visible`: what a reader of committed records gets, in its order, with offsets.
 
     `open`: the producers whose transactions have no end. `markers`: (producer id, epoch, whether it commits) of each
-    marker. `wrong`: what breaks the order of epochs.
+    marker. `wrong`: what breaks the order of epochs; a producer gets another one when all is ended that it had open.
     """
 
     visible: list[tuple[int, int]]
@@ -28,6 +28,7 @@ def decided(batches: Iterable[tuple[BatchHeader, bytes]]) -> Decided:
     visible: dict[int, int] = {}
     pending: defaultdict[int, dict[int, int]] = defaultdict(dict)
     epochs: dict[int, int] = {}
+    begun: dict[int, int] = {}
     markers: list[tuple[int, int, bool]] = []
     wrong: list[str] = []
     for header, data in batches:
@@ -46,6 +47,10 @@ def decided(batches: Iterable[tuple[BatchHeader, bytes]]) -> Decided:
             continue
         found = {record.offset: int(record.value) for record in records if record.value is not None}
         if header.is_transactional:
+            if pending[producer] and begun[producer] != epoch:
+                where = f"{header.base_offset}, with {begun[producer]} open"
+                wrong.append(f"epoch {epoch} of producer {producer} at {where}")
+            begun[producer] = epoch
             pending[producer].update(found)
         else:
             visible.update(found)

@@ -190,7 +190,7 @@ class TransactionalProducer:
         """Append values to a partition. Raises Failed."""
         transaction.tried.update(values)
         if self.version == 1:
-            await self._add_partition(partition)
+            await self.add_partition(partition)
         batch = self.batch(partition, values)
         key = self.topic, partition
 
@@ -205,7 +205,8 @@ class TransactionalProducer:
         if self.random.random() < 0.05:
             self._again(self.produce(partition, batch))
 
-    async def _add_partition(self, partition: int) -> None:
+    async def add_partition(self, partition: int) -> None:
+        """Name a partition to the coordinator, as version 1 has to. Raises Failed."""
         if (self.topic, partition) in self._added:
             return
         request = AddPartitionsToTxnRequest(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from raftlog.broker.core.group import offsets
 from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
 from raftlog.broker.core.group.consumer import fencing, migration
@@ -106,6 +107,15 @@ def offsets_of_aborted_transactions() -> AbstractContextManager[None]:
     return patch(CommittedOffsets, "end_transaction", end)
 
 
+def unstable_offsets_are_told() -> AbstractContextManager[None]:
+    """Offsets that an open transaction may change are told, though stable ones are asked for (KIP-447)."""
+
+    def none(group: Any, *, require_stable: bool) -> tuple[()]:
+        return ()
+
+    return patch(offsets, "_unstable", none)
+
+
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("generation-not-checked", "members", generation_not_checked),
     ("replaced-static-commits", "doubles", replaced_static_member_commits),
@@ -116,6 +126,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("upgrade-forgets-offsets", "migrations", upgrade_forgets_offsets),
     ("never-downgraded", "migrations", never_downgraded),
     ("aborted-offsets-count", "pipeline", offsets_of_aborted_transactions),
+    ("unstable-offsets-told", "copies", unstable_offsets_are_told),
 )
 GROUP_MUTANTS: tuple[Mutant, ...] = tuple(
     Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL

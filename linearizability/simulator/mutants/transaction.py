@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.log import verification
 from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
 from raftlog.broker.core.log.results import AppendOrigin
-from raftlog.broker.core.log.verification import NOT_REQUIRED
+from raftlog.broker.core.log.verification import NOT_REQUIRED, VerificationGuard
 from raftlog.broker.core.transaction import end, expiry, initialize
 from raftlog.broker.core.transaction.markers import EndingTransaction
 from raftlog.broker.core.transaction.records import TransactionRecord
@@ -135,6 +136,12 @@ def batches_not_verified() -> AbstractContextManager[None]:
     return patch(TransactionVerifier, "verify_patiently", verify)
 
 
+def guard_outlives_its_transaction() -> AbstractContextManager[None]:
+    """A batch that was being verified when its transaction ended is taken: its guard is still good."""
+    guard = VerificationGuard()
+    return patch(verification, "VerificationGuard", lambda: guard)
+
+
 def ids_expire_in_use() -> AbstractContextManager[None]:
     """An id is forgotten though it has a transaction open."""
     return patch(expiry, "HAS_ENDED", frozenset(TransactionState))
@@ -204,6 +211,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("decided-before-committed", "transfers", decided_before_committed),
     ("completed-before-marked", "transfers", completed_before_marked),
     ("batches-not-verified", "stragglers", batches_not_verified),
+    ("guard-outlives-transaction", "stragglers", guard_outlives_its_transaction),
     ("ids-expire-in-use", "expiries", ids_expire_in_use),
     ("ids-expire-too-early", "expiries", ids_expire_too_early),
     ("expired-by-leader-alone", "expiries", expired_id_is_forgotten_by_the_leader_alone),

@@ -130,6 +130,7 @@ def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch, tm
     told: list[str] = []
     assert mutation_report(["core"], {"core": 2}, told.append) == ["nothing"]
     assert "| truncate-on-overlap | 1, durability |" in told and "| nothing | > 2 |" in told
+    assert mutation_report(["core"], {"core": 2}, told.append, ["truncate-on-overlap"]) == []
     assert mutation_report_module.known_cells() == {
         "truncate-on-overlap": {"core": "1, durability"},
         "nothing": {"core": "> 2"},

@@ -27,6 +27,10 @@ TAKEN_MAX = 4
 STAND_STILL_SECONDS = 3.0
 
 
+LEAVE_CHANCE = 0.1
+"""How often a worker leaves its group before it commits."""
+
+
 class _Dropped(Exception):
     """A worker thinks better of a transaction."""
 
@@ -47,6 +51,7 @@ class Copies(TopicWorkload):
         # Two instances of one transactional id, or an id for each worker.
         self._shares_id = self.random.random() < 0.3
         self._pauses = context.ways(f"{self.source}.pauses").random
+        self._leaves = context.ways(f"{self.source}.leaves").random
         self._begun: dict[int, int] = {}
         self._read: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
 
@@ -162,6 +167,11 @@ class Copies(TopicWorkload):
                     self.count("transactions dropped")
                     raise _Dropped
             await transaction.send_offsets(batch.end_offsets, consumer.member)
+            if not self.context.calm() and self._leaves.random() < LEAVE_CHANCE:
+                # Whoever gets its partitions has to wait for the end of this (KIP-447).
+                self.count("copiers that left before they committed")
+                await consumer.close()
+                await asyncio.sleep(STAND_STILL_SECONDS * self._leaves.random())
 
     # Readers ---------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from random import Random
 
+from raftlog.broker.core.transaction.records import decode_record
+from raftlog.broker.core.transaction.state import TransactionMetadata
 from raftlog.linearizability.checker.history import OK
 from raftlog.linearizability.simulator.cluster.client import Producer
 from raftlog.linearizability.simulator.cluster.simulated_broker import KAFKA_PORT, host_of
@@ -14,8 +16,9 @@ from raftlog.linearizability.simulator.cluster.transactional_client import (
     Transaction,
     TransactionalProducer,
 )
-from raftlog.linearizability.simulator.cluster.workloads.transfers import PARTITIONS, Transfers
+from raftlog.linearizability.simulator.cluster.workloads.transfers import PARTITIONS, TRANSACTION_TOPIC, Transfers
 from raftlog.linearizability.simulator.cluster.workloads.workloads import WorkloadContext
+from raftlog.wire.batch import BatchHeader, decode_batch
 from raftlog.wire.messages.list_transactions import ListTransactionsRequest
 
 ID_EXPIRATION_MS = 1_500
@@ -37,7 +40,7 @@ _LOST = ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_PRODUCE
 class Expiries(Transfers):
     """As Transfers, with pauses. An id is forgotten when nobody has used it for long, and not before; whoever used it
     last writes nothing under it then; who has a transaction open is not forgotten however long it takes; who is
-    forgotten by a partition goes on with its next sequence; in the end no id is left.
+    forgotten by a partition goes on with its next sequence; in the end no id is left, in no broker and in no log.
     """
 
     kind = "expiries"
@@ -121,6 +124,23 @@ class Expiries(Transfers):
     def judge(self) -> None:
         """See Workload."""
         super().judge()
+        self._judge_log()
         operations = [op for op in self.log.operations if op.process == f"{self._idle_topic}.producer"]
         _, values = self.context.invariants.values(self._idle_topic, 0)
         self.judge_log(operations, values, 0)
+
+    def _judge_log(self) -> None:
+        """Whoever reads the coordinators' log knows no id any more, either."""
+        for topic, partition in self.hunted:
+            if topic == TRANSACTION_TOPIC:
+                for name in _left_in(self.context.invariants.batches(topic, partition)):
+                    self.fail("expiry", f"{name} is forgotten by all brokers, and not in {topic}-{partition}")
+
+
+def _left_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> list[str]:
+    """The ids of which a new coordinator would know."""
+    last: dict[str, TransactionMetadata | None] = {}
+    for header, data in batches:
+        records = [] if header.is_control else decode_batch(data)
+        last.update(found for each in records if (found := decode_record(each.key or b"", each.value)) is not None)
+    return [name for name, value in last.items() if value is not None]

@@ -40,6 +40,7 @@ class Transfers(TopicWorkload):
 
     kind = "transfers"
     timeouts_ms: Sequence[int] = TIMEOUTS_MS
+    versions: Sequence[int] = (1, 2, 2)
 
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
@@ -54,7 +55,7 @@ class Transfers(TopicWorkload):
     async def run(self) -> None:
         """See Workload."""
         await self.create({}, partitions=PARTITIONS)
-        version = self.random.choice((1, 2, 2))
+        version = self.random.choice(self.versions)
         names = [f"{self.topic}-a", f"{self.topic}-b", f"{self.topic}-b"]
         ways = [self.context.ways(f"{self.topic}.{number}") for number in range(len(names))]
         self.readers = [

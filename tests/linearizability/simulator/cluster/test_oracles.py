@@ -153,6 +153,12 @@ def test_what_is_committed_is_read_from_markers() -> None:
     assert found.markers == [(1, 1, False), (2, 1, True), (1, 2, True)]
 
 
+def test_a_batch_that_came_after_the_end_of_its_transaction_is_told_when_its_producer_goes_on() -> None:
+    batches = [data(0, 10, 1, 0), marker(1, 1, 0, committed=True), data(2, 11, 1, 0), data(3, 12, 1, 1)]
+    found = decided((parse_header(batch), batch) for batch in batches)
+    assert found.wrong == ["epoch 1 of producer 1 at 3, with 0 open"]
+
+
 def test_an_epoch_that_falls_is_told() -> None:
     batches = [data(0, 10, 1, 1), marker(1, 1, 2, committed=True), data(2, 11, 1, 1)]
     found = decided((parse_header(batch), batch) for batch in batches)
