@@ -56,6 +56,8 @@ LOST_BY_ITS_LEADER = frozenset({
     "lost-write", "unseen", "inconsistent-offsets", "realtime-append", "nonmonotonic-send",
 })  # fmt: skip
 """What a leader has acknowledged alone may be gone with it, and its offsets given to others."""
+NOT_READ_YET = frozenset({"consumed-never", "lost-write", "unseen"})
+"""What an operation that is under way may have read, and the final reads will: no error while a run goes on."""
 VISIBLE_SECONDS = 10.0
 VISIBLE_SECONDS_WITH_FAULTS = 60.0
 """Brokers acknowledge a commit when it is decided, and write its markers then; a leader that was deposed and has not
@@ -93,10 +95,12 @@ class Terms:
 
 
 def terms_of(workload: Workload, settings: RunSettings, *, is_over: bool, is_read_back: bool) -> Terms:
-    """`is_over`: the history has everything that clients ever sent."""
+    """`is_over`: the history has everything that clients ever sent, and read."""
     seconds = VISIBLE_SECONDS if settings.fault == "none" else VISIBLE_SECONDS_WITH_FAULTS
     allow = allowed(workload, settings, is_read_back=is_read_back)
-    return Terms(round(1000 * seconds), tuple(allow), ("unwritten-read",) if is_over else ())
+    if is_over:
+        return Terms(round(1000 * seconds), tuple(allow), ("unwritten-read",))
+    return Terms(round(1000 * seconds), tuple(sorted({*allow, *NOT_READ_YET})), ())
 
 
 def judge(history: Path, workload: Workload, terms: Terms) -> dict[str, Any]:

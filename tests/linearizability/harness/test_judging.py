@@ -95,6 +95,30 @@ def test_a_value_that_no_client_sent_is_an_error_once_all_that_was_sent_is_known
         assert errors(judge(path, append, terms)) == found
 
 
+def test_what_a_transaction_that_is_under_way_has_read_is_not_lost(tmp_path: Path) -> None:
+    def moved(process: int, offset: int) -> dict[str, Any]:
+        value, group = f"{offset}", ["commit", "g", {"a-0": offset + 1}]
+        output = [["poll", {"a-0": [[offset, value]]}], ["send", "b-0", [offset, f"{value}>"]], group]
+        asked = [["poll"], ["send", "b-0", f"{value}>"], group]
+        return {"function": "txn", "process": process, "input": asked, "output": output}
+
+    values = [f"{offset}" for offset in range(3)]
+    sent = {
+        "function": "txn",
+        "input": [["send", "a-0", value] for value in values],
+        "output": [["send", "a-0", [int(value), value]] for value in values],
+    }
+    # The one in the middle is committed, and its client does not know yet: a history has what has ended.
+    told = [sent, moved(2, 0), moved(4, 2)]
+    path, copying = tmp_path / "history.jsonl", WORKLOADS["consume-transform-produce"]
+    settings = RunSettings("consume-transform-produce", "pause-client")
+    lost = {"lost-write", "consumed-never"}
+    for is_over in (False, True):
+        terms = terms_of(copying, settings, is_over=is_over, is_read_back=is_over)
+        assert lost & errors(judge(history(path, *told), copying, terms)) == (lost if is_over else set())
+        assert not lost & errors(judge(history(path, *told, moved(3, 1)), copying, terms))
+
+
 @pytest.mark.parametrize(("fault", "seconds", "is_bad"), [("none", 9, False), ("none", 11, True), ("kill", 11, False),
                                                           ("kill", 61, True)])  # fmt: skip
 def test_a_transaction_that_stays_visible_in_part_is_torn(
