@@ -17,6 +17,7 @@ from raftlog.testing.fork_server import Order, send
 
 SERVERS_MAX = 4  # one for each interpreter and set of its own variables that was asked for lately
 FORK_TIMEOUT_SECONDS = 30.0
+HEAR_SECONDS = 0.1  # after which it looks whether another thread has heard what it waits for
 # What an interpreter, or the libraries loaded into it, read when they start: too late for who is forked.
 _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "FAKETIME")
 
@@ -45,8 +46,10 @@ class ForkedProcess:
         """Waits until it is known. Raises OSError when there will be none."""
         deadline = time.monotonic() + FORK_TIMEOUT_SECONDS
         while self._pid is None:
-            if self.returncode is not None or not self._hear(deadline - time.monotonic()):
+            left = deadline - time.monotonic()
+            if self.returncode is not None or left <= 0:
                 raise ChildProcessError(f"no process was started for {' '.join(self.args)}")
+            self._hear(min(left, HEAR_SECONDS))
         return self._pid
 
     def fileno(self) -> int:

@@ -134,6 +134,21 @@ def test_an_interpreter_that_does_not_start_says_why_in_the_log(folder: Path) ->
     started.close()
 
 
+def test_a_pid_that_another_thread_has_just_heard_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, hear = Started(folder, "wait"), forked_process.ForkedProcess._hear
+    too_late: list[float] = []
+
+    def heard_by_another(self: forked_process.ForkedProcess, timeout: float) -> bool:
+        too_late.append(timeout)
+        wait_until(lambda: hear(self, timeout) and self._pid is not None, "the server tells it")
+        return False
+
+    monkeypatch.setattr(forked_process.ForkedProcess, "_hear", heard_by_another)
+    assert lives(started.process.pid) and too_late
+    monkeypatch.undo()
+    started.close()
+
+
 def test_an_order_that_was_cut_short_spoils_no_later_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Started(folder, "wait")
     first.wait_until_ready()
