@@ -57,7 +57,7 @@ LOST_BY_ITS_LEADER = frozenset({
 })  # fmt: skip
 """What a leader has acknowledged alone may be gone with it, and its offsets given to others."""
 NOT_READ_YET = frozenset({"consumed-never", "lost-write", "unseen"})
-"""What an operation that is under way may have read, and the final reads will: no error while a run goes on."""
+"""What an operation that is under way, or of unknown outcome, may have read: no error before all is read back."""
 VISIBLE_SECONDS = 10.0
 VISIBLE_SECONDS_WITH_FAULTS = 60.0
 """Brokers acknowledge a commit when it is decided, and write its markers then; a leader that was deposed and has not
@@ -74,7 +74,7 @@ def allowed(workload: Workload, settings: RunSettings, *, is_read_back: bool) ->
     if options.get("acks", "all") != "all":
         names |= LOST_BY_ITS_LEADER
     if not is_read_back:
-        names.add("unseen")
+        names |= NOT_READ_YET
     return sorted(names) if workload.model == "kafka" else []
 
 
@@ -95,12 +95,10 @@ class Terms:
 
 
 def terms_of(workload: Workload, settings: RunSettings, *, is_over: bool, is_read_back: bool) -> Terms:
-    """`is_over`: the history has everything that clients ever sent, and read."""
+    """`is_over`: the history has everything that clients ever sent."""
     seconds = VISIBLE_SECONDS if settings.fault == "none" else VISIBLE_SECONDS_WITH_FAULTS
     allow = allowed(workload, settings, is_read_back=is_read_back)
-    if is_over:
-        return Terms(round(1000 * seconds), tuple(allow), ("unwritten-read",))
-    return Terms(round(1000 * seconds), tuple(sorted({*allow, *NOT_READ_YET})), ())
+    return Terms(round(1000 * seconds), tuple(allow), ("unwritten-read",) if is_over else ())
 
 
 def judge(history: Path, workload: Workload, terms: Terms) -> dict[str, Any]:
