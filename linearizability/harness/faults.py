@@ -11,6 +11,7 @@ from raftlog.linearizability.harness.scenarios import (
     bit_flip,
     blackout,
     coordinator_hunt,
+    helix,
     hunt,
     isr_of_one,
     lone_leader,
@@ -373,6 +374,16 @@ _ALL: tuple[Fault, ...] = (
         bit_flip,
         PARTITIONS,
         loses_records=True,
+    ),
+    Fault(
+        "helix",
+        "a bit flips in every replica of a partition, in each elsewhere; the batches are restored from others",
+        helix,
+        LOSSES,
+        settings={"log.flush.interval.ms": "500", "log.flush.offset.checkpoint.interval.ms": "500"},
+        loses_records=True,
+        in_everything=False,
+        longer=4.0,
     ),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}

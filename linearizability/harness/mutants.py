@@ -82,7 +82,7 @@ TRIALS: Mapping[str, Trial] = {
     "coordinator-forgets": Trial("transactions", "kill", 30),
     "markers-not-resumed": Trial("transactions", "coordinator-hunt", 30),
     "decided-before-committed": Trial("transactions", "coordinator-hunt", 30),
-    "ids-expire-in-use": Trial("transactions", "zombie-writer", 30, settings=FORGETFUL),
+    "ids-expire-in-use": Trial("transactions", "pause-client", 30, settings=FORGETFUL),
     "producers-expire-in-transactions": Trial(
         "transactions", "zombie-writer", 30, settings={"producer.id.expiration.ms": "1000"}
     ),
@@ -120,7 +120,7 @@ SELDOM: Mapping[str, str] = {
     "cleaner-above-high-watermark": "the later value must be lost with its leader right after the cleaner has run",
     "answered-before-committed": "the coordinator must die in the millisecond between its answer and the next fetch",
     "markers-not-resumed": "the coordinator must die in the milliseconds between a decision and its markers",
-    "ids-expire-in-use": "a transaction must stay open for longer than its id lives, and its client go on then",
+    "unstable-offsets-told": "a client must stand still after its offsets, longer than its session, and commit in time",
     "client-uses-numbers-again": "a batch must be given up, be stored all the same, and the next meet the same leader",
     "client-offsets-as-of-now": "a group must change between a poll and the end of the transaction of what it gave",
 }

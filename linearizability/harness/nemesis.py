@@ -246,7 +246,7 @@ class Nemesis:
         self._write(line | {"brokers": effect.brokers, "links": effect.links, "time": time.monotonic_ns()})
         if name in FAULTS and FAULTS[name].loses_records:
             self._behind.update(effect.brokers)
-            if effect.kind == BIT_FLIP:
+            if effect.kind == name == BIT_FLIP:
                 self._damaged.update(effect.brokers)
         return number
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from raftlog.client.cluster import Member
 from raftlog.client.core.errors import KafkaError, Rejected
@@ -15,7 +17,9 @@ from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.linearizability.harness.systems.system import Effect, System, counted, nothing
 from raftlog.testing.waiting import wait_until
+from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.records import CorruptRecord
 
 STEP_SECONDS_MAX = 30.0
 ZOMBIE_SECONDS = 8.0
@@ -30,9 +34,9 @@ LOST_ANSWERS = (
 )  # fmt: skip
 LOST_PROBABILITY = 0.1
 
-BIT_FLIP, VOTERS = "bit-flip", "voters"
+BIT_FLIP, HELIX, VOTERS = "bit-flip", "helix", "voters"
 TELL_THEIR_POINT = frozenset({
-    "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", BIT_FLIP,
+    "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", BIT_FLIP, HELIX,
 })  # fmt: skip
 """Scenarios whose last effect says whether they came to their point. A broker that was killed on the way is none."""
 
@@ -336,20 +340,95 @@ def bit_flip(plan: Plan) -> None:
         raise RuntimeError(f"no follower of {topic}-{partition} is up")
     broker = plan.random.choice(living)
     plan.put(plan.system.kill(broker), f"follower of {topic}-{partition}")
-    folder = plan.system.data_directory(broker) / f"{topic}-{partition}"
-    files = [file for file in sorted(folder.glob("*.log")) if file.stat().st_size > LOG_HEADER_BYTES]
-    if not files:
-        raise RuntimeError(f"broker {broker} has no records of {topic}-{partition}")
-    bit = plan.random.randrange(8 * LOG_HEADER_BYTES, 8 * files[-1].stat().st_size)
-    _flip(files[-1], bit)
-    words = f"bit {bit} of {topic}-{partition}/{files[-1].name} on broker {broker}"
+    newest = _newest_segment(plan, broker, f"{topic}-{partition}")
+    words = _flip(newest, plan.random.randrange(8 * LOG_HEADER_BYTES, 8 * newest.stat().st_size), broker)
     plan.put(Effect(BIT_FLIP, words, nothing, lambda: counted(1, bytes=1), [broker]))
 
 
-def _flip(file: Path, bit: int) -> None:
+class _Rotten(NamedTuple):
+    """A batch of which a bit has flipped: on which broker, in which file, and where in it."""
+
+    broker: int
+    file: Path
+    at: int
+    size: int
+
+
+def helix(plan: Plan) -> None:
+    """Replica after replica of a partition dies, and a bit of it flips: of each another part, so that each has damage,
+    and each byte is whole on two. Who reads it ends. Then the batches are restored from other replicas.
+    """
+    topic, partition, _, _ = plan.led_partition()
+    name, system = f"{topic}-{partition}", raftlog_of(plan)
+    brokers = list(system.partitions(topic)[partition]["replicas"])
+    if not set(brokers) <= set(plan.up):
+        raise RuntimeError(f"not all replicas of {name} are up")
+    rotten: list[_Rotten] = []
+    heal = lambda: _restore(system, rotten)  # noqa: E731
+    evidence = lambda: counted(int(len(rotten) == len(brokers)), bytes=len(rotten))  # noqa: E731
+    plan.put(Effect(HELIX, f"{name} on brokers {brokers}", heal, evidence, brokers))
+    for part, broker in enumerate(brokers):
+        killed = plan.put(system.kill(broker), f"replica of {name}")
+        newest = _newest_segment(plan, broker, name)
+        content = newest.read_bytes()
+        batches = [(at, header.size) for at, header in iterate_batches(content) if at + header.size <= len(content)]
+        # Logs grow meanwhile, so that a later part of a later one lies behind what was damaged before.
+        first, last = part * len(batches) // len(brokers), (part + 1) * len(batches) // len(brokers)
+        if first == last:
+            raise RuntimeError(f"broker {broker} has {len(batches)} batches of {name} only")
+        at, size = batches[plan.random.randrange(first, last)]
+        rotten.append(_Rotten(broker, newest, at, size))
+        words = _flip(newest, plan.random.randrange(8 * (at + LOG_HEADER_BYTES), 8 * (at + size)), broker)
+        plan.put(Effect(BIT_FLIP, words, nothing, lambda: counted(1, bytes=1), [broker]))
+        plan.end(killed)
+        if not plan.wait_for(lambda broker=broker: system.in_sync([broker]), STEP_SECONDS_MAX):  # type: ignore[misc]
+            raise RuntimeError(f"broker {broker} is not in sync again: {words}")
+
+
+def _restore(system: RaftlogSystem, rotten: Sequence[_Rotten]) -> None:
+    """What the error in the broker's log says is to be done: the batch is taken from a replica where it is whole."""
+    processes = [system.kafka.running.broker(each.broker) for each in rotten]
+    for process in processes:
+        process.stop()
+    for each in rotten:
+        folders = [system.data_directory(other.broker) / each.file.parent.name for other in rotten]
+        found = (_whole_batch(folder / each.file.name, each) for folder in folders)
+        whole = next((batch for batch in found if batch is not None), None)
+        if whole is None:
+            raise RuntimeError(f"nobody has the batch at byte {each.at} of {each.file} as it was")
+        with open(each.file, "r+b", buffering=0) as stream:
+            stream.seek(each.at)
+            stream.write(whole)
+            os.fsync(stream.fileno())
+    for process in processes:
+        process.start(wait=False)
+    for process in processes:
+        process.wait_until_ready()
+
+
+def _whole_batch(file: Path, rotten: _Rotten) -> bytes | None:
+    batch = file.read_bytes()[rotten.at : rotten.at + rotten.size]
+    try:
+        decode_batch(batch)
+    except CorruptRecord:
+        return None
+    return batch
+
+
+def _newest_segment(plan: Plan, broker: int, name: str) -> Path:
+    folder = plan.system.data_directory(broker) / name
+    files = [file for file in sorted(folder.glob("*.log")) if file.stat().st_size > LOG_HEADER_BYTES]
+    if not files:
+        raise RuntimeError(f"broker {broker} has no records of {name}")
+    return files[-1]
+
+
+def _flip(file: Path, bit: int, broker: int) -> str:
+    """Which, in words."""
     with open(file, "r+b", buffering=0) as stream:
         stream.seek(bit // 8)
         byte = stream.read(1)[0] ^ 1 << bit % 8
         stream.seek(bit // 8)
         stream.write(bytes([byte]))
         os.fsync(stream.fileno())
+    return f"bit {bit} of {file.parent.name}/{file.name} on broker {broker}"

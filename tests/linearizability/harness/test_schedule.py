@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from raftlog.linearizability.harness import scenarios
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
@@ -20,6 +23,8 @@ from raftlog.linearizability.harness.systems.system import Effect, counted, noth
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import BrokerDied
 from raftlog.testing.waiting import wait_until
+from raftlog.wire.batch import encode_batch
+from raftlog.wire.records import Record
 
 ALL = frozenset({
     "processes", "links", "disks", "clocks", "requests", "replicas", "transactions", "partitions", "only our client",
@@ -187,3 +192,32 @@ def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_
     assert not Done({1: killed, 2: early}).effective()
     assert Done({1: killed, 3: late}).effective() == {"isr-of-one": 1}
     assert Done({1: Put(1, "pause-kill", "kill", True)}).effective() == {"pause-kill": 1}
+
+
+def test_a_batch_that_has_rotted_in_one_replica_is_restored_from_another(tmp_path: Path) -> None:
+    batches = [encode_batch([Record(each, 0, None, b"%d" % each)], base_offset=each) for each in range(3)]
+    whole, rotten = b"".join(batches), []
+    for broker, batch in enumerate(batches):
+        file = tmp_path / f"{broker}" / "a-0" / "0.log"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(whole)
+        at = sum(map(len, batches[:broker]))
+        assert scenarios._flip(file, 8 * (at + len(batch)) - 1, broker) and file.read_bytes() != whole
+        rotten.append(scenarios._Rotten(broker, file, at, len(batch)))
+    done: list[str] = []
+    process = SimpleNamespace(
+        stop=lambda: done.append("stop"),
+        start=lambda *, wait: done.append("start"),
+        wait_until_ready=lambda: done.append("ready"),
+    )
+    running = SimpleNamespace(broker=lambda broker: process)
+    system: Any = SimpleNamespace(
+        kafka=SimpleNamespace(running=running), data_directory=lambda broker: tmp_path / f"{broker}"
+    )
+    scenarios._restore(system, rotten)
+    assert all(each.file.read_bytes() == whole for each in rotten)
+    assert done == ["stop"] * 3 + ["start"] * 3 + ["ready"] * 3
+    for each in rotten[:2]:
+        scenarios._flip(each.file, 8 * (rotten[0].at + rotten[0].size) - 1, each.broker)
+    with pytest.raises(RuntimeError, match="nobody has the batch at byte 0"):
+        scenarios._restore(system, [rotten[0], rotten[1]._replace(at=0)])
