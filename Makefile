@@ -129,7 +129,7 @@ cut-links: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_cut_links.py
 
 spark-kills: compiled $(SPARK)
-	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_spark_kills.py
+	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_spark_kills.py tests/pipeline/sink
 
 spark-jobs: compiled $(SPARK)
 	$(BIN)/python -m pytest -q -m slow tests/pipeline/jobs/test_jobs.py tests/pipeline/test_spark_clusters.py

@@ -15,7 +15,7 @@ from raftlog.pipeline.sink.marker import METADATA_BYTES_MAX, SinkInUse, check_qu
 
 VERSION = 1
 PROTOCOL = "two-phase"
-DRIVER = "driver"
+DRIVER, OWNER = "driver", "owner"
 SLOTS = 100_000
 """A task's transactional id is used again by the task that is so many later: none of this age is still running."""
 RUN_LENGTH = 8
@@ -86,6 +86,11 @@ def group_of(sink_id: str) -> str:
 def driver_id(sink_id: str) -> str:
     """The transactional id of the driver; a newer driver takes it over, and fences this one."""
     return f"{sink_id}:{DRIVER}"
+
+
+def owner_id(sink_id: str) -> str:
+    """The transactional id of whoever writes down whom the sink belongs to (sink/owner.py)."""
+    return f"{sink_id}:{OWNER}"
 
 
 def transactional_id(sink_id: str, run: str, slot: int) -> str:

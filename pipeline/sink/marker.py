@@ -15,6 +15,21 @@ METADATA_BYTES_MAX = 4096
 VERSION = 1
 
 
+def marker_group(sink_id: str, partition: int) -> str:
+    """Where the marker of a task lies."""
+    return f"{_prefix(sink_id)}{partition}"
+
+
+def marker_groups(sink_id: str, groups: Iterable[str]) -> list[str]:
+    """Those of all groups in which markers of this sink lie."""
+    prefix = _prefix(sink_id)
+    return [each for each in groups if each.startswith(prefix) and each[len(prefix) :].isdigit()]
+
+
+def _prefix(sink_id: str) -> str:
+    return f"raftlog-sink-{sink_id}-"
+
+
 class Fingerprint(NamedTuple):
     """Of a task's rows, whatever their order: how many, bytes of keys and of values, and sums over those bytes."""
 
@@ -80,11 +95,12 @@ def is_written(found: Marker | None, sink_id: str, query: str, batch: int) -> bo
 
 
 def check_query(owner: str, written: int, sink_id: str, query: str, batch: int) -> None:
-    """A sinkId belongs to one query, which has written up to a batch. Raises SinkInUse."""
+    """A sinkId belongs to one query, which has written up to a batch (-1: none yet). Raises SinkInUse."""
     if owner != query:
+        begun = f"has written up to batch {written}" if written >= 0 else "was the first to write under it"
         raise SinkInUse(
-            f"sinkId {sink_id!r} belongs to query {owner}, which has written up to batch {written}; this is "
-            f"query {query} with batch {batch}. A query that begins anew needs another sinkId"
+            f"sinkId {sink_id!r} belongs to query {owner}, which {begun}; this is query {query} with batch {batch}. "
+            "A query that begins anew needs another sinkId"
         )
 
 

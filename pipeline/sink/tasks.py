@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -13,20 +12,13 @@ from raftlog.client.core.progress import Position
 from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
-from raftlog.client.router import Router
 from raftlog.pipeline.session import Session, session
 from raftlog.pipeline.sink.columns import by_topic, fingerprint, in_small_letters, to_send
-from raftlog.pipeline.sink.decision import (
-    Decision,
-    check_switch,
-    group_of,
-    is_decided,
-    read_decision,
-    transactional_id,
-)
+from raftlog.pipeline.sink.decision import check_switch, is_decided, transactional_id
 from raftlog.pipeline.sink.mapping import Mapping
-from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, read_marker
+from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, marker_group, read_marker
 from raftlog.pipeline.sink.options import TASK, SinkOptions
+from raftlog.pipeline.sink.owner import Owner
 
 
 class TaskId(NamedTuple):
@@ -46,7 +38,7 @@ class TaskId(NamedTuple):
     @property
     def group(self) -> str:
         """Where the marker lies."""
-        return f"raftlog-sink-{self.sink_id}-{self.partition}"
+        return marker_group(self.sink_id, self.partition)
 
 
 class Result(NamedTuple):
@@ -170,7 +162,8 @@ class ExactlyOnce:
     """Rows and marker in one transaction.
 
     The order is what makes it safe: to begin fences every other attempt of this task, and only then is the marker read.
-    Whoever comes later fences this one; whoever was earlier has committed, and is seen, or never will.
+    Whoever comes later fences this one; whoever was earlier has committed, and is seen, or never will. A query that the
+    sink does not belong to is refused before it fences anybody, and where the sink has no owner yet, before it commits.
     """
 
     def __init__(self, running: Session, options: SinkOptions, task_id: TaskId) -> None:
@@ -179,19 +172,18 @@ class ExactlyOnce:
         self._id = task_id
         self._found: Marker | None = None
         self._is_written = False
+        self._owner = Owner(running, options, task_id.sink_id, task_id.query, task_id.batch)
         self._fingerprint = Fingerprint()
         self._producer: Producer | None = None
 
     async def begin(self) -> None:
         task = self._id
+        decided = await self._owner.look()
         options = {**self._options.producer, "transactional_id": task.transactional_id}
         self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
         self._rows = Rows(self._producer, self._options)
         await self._producer.begin()
-        committed, decided = await asyncio.gather(
-            committed_offsets(self._running.router, task.group, require_stable=True),
-            find_decision(self._running.router, task.sink_id),
-        )
+        committed = await committed_offsets(self._running.router, task.group, require_stable=True)
         self._found = read_marker((each.offset, each.metadata) for each in committed.values())
         self._is_written = is_written(self._found, task.sink_id, task.query, task.batch)
         if not self._is_written:
@@ -199,8 +191,11 @@ class ExactlyOnce:
 
     async def send(self, batch: pa.RecordBatch) -> None:
         self._fingerprint += fingerprint(batch)
-        if not self._is_written:
-            await self._rows.send(batch)
+        if self._is_written:
+            return
+        await self._rows.send(batch)
+        assert self._rows.first_topic is not None
+        await self._owner.claim(self._rows.first_topic)  # now the topic is there, if to send makes it
 
     async def finish(self) -> Result:
         assert self._producer is not None
@@ -233,12 +228,13 @@ class Prepared:
         self._options = options
         self._id = task_id
         self._is_written = False
+        self._owner = Owner(running, options, task_id.sink_id, task_id.query, task_id.batch)
         self._count = 0
         self._producer: Producer | None = None
 
     async def begin(self) -> None:
         task = self._id
-        decided = await find_decision(self._running.router, task.sink_id)
+        decided = await self._owner.look()
         self._is_written = is_decided(decided, task.sink_id, task.query, task.batch)
 
     async def send(self, batch: pa.RecordBatch) -> None:
@@ -253,6 +249,8 @@ class Prepared:
             self._rows = Rows(self._producer, self._options)
             await self._producer.begin()
         await self._rows.send(batch)
+        assert self._rows.first_topic is not None
+        await self._owner.claim(self._rows.first_topic)  # now the topic is there, if to send makes it
 
     async def finish(self) -> Result:
         if self._producer is None:
@@ -265,9 +263,3 @@ class Prepared:
         """What was not prepared is aborted."""
         if self._producer is not None:
             await self._producer.close()
-
-
-async def find_decision(router: Router, sink_id: str) -> Decision | None:
-    """The last one of the sink's drivers. Raises KafkaError, SinkInUse."""
-    committed = await committed_offsets(router, group_of(sink_id), require_stable=True)
-    return read_decision((each.offset, each.metadata) for each in committed.values())

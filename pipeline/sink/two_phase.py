@@ -14,7 +14,6 @@ from raftlog.client.admin import Admin
 from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.progress import Position
 from raftlog.client.core.transaction import PreparedTransaction
-from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
 from raftlog.client.transaction_admin import ONGOING
 from raftlog.pipeline.session import Session, session
@@ -28,9 +27,9 @@ from raftlog.pipeline.sink.decision import (
     is_task,
     plan,
 )
-from raftlog.pipeline.sink.marker import read_marker
 from raftlog.pipeline.sink.options import TWO_PHASE, SinkOptions
-from raftlog.pipeline.sink.tasks import Result, find_decision
+from raftlog.pipeline.sink.owner import Owner, find_decision, find_markers
+from raftlog.pipeline.sink.tasks import Result
 from raftlog.wire.errors import ErrorCode
 
 COMMITTED = ("PrepareCommit", "CompleteCommit")
@@ -76,6 +75,7 @@ class Driver:
 
     def __init__(self, running: Session, options: SinkOptions, written: Written) -> None:
         self._written = written
+        self._owner = Owner(running, options, written.sink_id, written.query, written.batch)
         self._router = running.router
         self._admin: Admin = running.client.admin
         settings = {**options.producer, "transactional_id": driver_id(written.sink_id)}
@@ -86,6 +86,8 @@ class Driver:
         async with self._producer as producer:
             await producer.begin()
             found = await find_decision(self._router, written.sink_id)
+            if found is None and written.prepared:
+                await self._owner.claim(self._topic)  # it was recorded when the tasks wrote, and that has expired
             if found is None or found.run != written.run:
                 await self._check_switch()
             listed = await self._admin.list_transactions(states=[ONGOING])
@@ -112,17 +114,16 @@ class Driver:
             for name in written.prepared:
                 await self._admin.abort_transaction(name)
 
+    @property
+    def _topic(self) -> str:
+        """One that is written to."""
+        return min(each.topic for each in self._written.results if each.topic is not None)
+
     async def _check_switch(self) -> None:
         """Tasks have not committed this micro-batch by themselves, under the other protocol. Raises ProtocolChanged."""
         written = self._written
-        prefix = f"raftlog-sink-{written.sink_id}-"
-        groups = [each.group_id for each in await self._admin.list_groups() if each.group_id.startswith(prefix)]
-        for group in groups:
-            if not group[len(prefix) :].isdigit():
-                continue
-            committed = await committed_offsets(self._router, group, require_stable=True)
-            marker = read_marker((each.offset, each.metadata) for each in committed.values())
-            check_switch(None if marker is None else marker.batch, written.batch, written.sink_id, TWO_PHASE)
+        for marker in await find_markers(self._admin, self._router, written.sink_id):
+            check_switch(marker.batch, written.batch, written.sink_id, TWO_PHASE)
 
     async def _check_open(self, name: str, prepared: PreparedTransaction, ongoing: set[str]) -> None:
         """Nothing is decided that could not be committed any more. Raises TransactionLost."""
@@ -138,9 +139,8 @@ class Driver:
 
     async def _decide(self, producer: Producer, decision: Decision) -> None:
         """From here on the micro-batch is written."""
-        topics = [each.topic for each in self._written.results if each.topic is not None]
         position = Position(decision.offset, metadata=decision.metadata())
-        await producer.send_positions({(min(topics), 0): position}, group_of(self._written.sink_id))
+        await producer.send_positions({(self._topic, 0): position}, group_of(self._written.sink_id))
         await producer.commit()
 
     async def _complete(self, name: str, decision: Decision | None) -> None:

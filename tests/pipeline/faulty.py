@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from raftlog.client.producer import Producer
 from raftlog.pipeline import RaftlogDataSource
-from raftlog.pipeline.sink import tasks, two_phase
+from raftlog.pipeline.sink import owner, tasks, two_phase
 from raftlog.pipeline.sink.decision import Decision
 from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
 from raftlog.testing.waiting import wait_until
@@ -172,7 +172,7 @@ class BlindStruckStream(StruckStream):
     """Nobody looks at the marker, or at the decision."""
 
     def write(self, iterator: Iterator[Any]) -> Any:
-        with patch.object(tasks, "is_written", lambda *_: False), patch.object(tasks, "find_decision", nothing_found):
+        with patch.object(tasks, "is_written", lambda *_: False), patch.object(owner, "find_decision", nothing_found):
             return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:

@@ -21,6 +21,7 @@ from raftlog.pipeline.sink.tasks import TaskId, write_rows
 from raftlog.pipeline.sink.two_phase import Written
 from tests.conftest import Broker
 from tests.pipeline.conftest import Topic
+from tests.waiting import wait_until
 
 
 class Dies(Exception):
@@ -60,12 +61,17 @@ class Sink:
 
 def committed(client: SyncClient, topic: str) -> list[bytes | None]:
     """What a reader of committed records sees, up to the end of the log: nothing is left open."""
-    (end,) = client.admin.offsets_at([(topic, 0)], -1, read_committed=False).values()
-    (stable,) = client.admin.offsets_at([(topic, 0)], -1).values()
-    assert stable == end, "a transaction is open"
+
+    def end(*, read_committed: bool) -> int:
+        (offset,) = client.admin.offsets_at([(topic, 0)], -1, read_committed=read_committed).values()
+        return offset
+
+    # Markers of a transaction that has ended may come later than the answer.
+    wait_until(lambda: end(read_committed=True) == end(read_committed=False), "no transaction is open")
+    last = end(read_committed=True)
     found: list[bytes | None] = []
     with client.consumer(topic, auto_offset_reset="earliest") as consumer:
-        while consumer.positions.get((topic, 0), 0) < end:
+        while consumer.positions.get((topic, 0), 0) < last:
             found += [record.value for record in consumer.poll(timeout=5)]
     return found
 
