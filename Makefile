@@ -31,7 +31,7 @@ help:
 	@echo "make streams-calls  what Kafka Streams asks a broker, and Kafka's answers to it (Java)"
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
-	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
+	@echo "make spark-kills a Spark query's workers, executors, driver and brokers killed with -9 at every step of its writing"
 	@echo "make spark-jobs  the jobs of the pipeline, and raftlog on a standalone cluster of Spark and through Spark Connect"
 	@echo "make pipeline    real flights through jobs on Spark while a broker and an executor are killed, and a count"
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"

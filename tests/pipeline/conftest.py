@@ -42,14 +42,14 @@ SETTINGS = {
 }
 
 
-def start_spark(**more: str) -> Any:
-    """A session with two cores, where a task is tried four times."""
+def start_spark(master: str = "local[2,4]", **more: str) -> Any:
+    """A session, by itself with two cores, where a task is tried four times."""
     from pyspark.sql import SparkSession
 
     from raftlog.pipeline import RaftlogDataSource
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2,4]")
+    builder = SparkSession.builder.master(master)
     for name, value in {**SETTINGS, **more}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

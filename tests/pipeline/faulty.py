@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from raftlog.client.producer import Producer
 from raftlog.pipeline import RaftlogDataSource
 from raftlog.pipeline.sink import owner, tasks, two_phase
-from raftlog.pipeline.sink.decision import Decision
+from raftlog.pipeline.sink.decision import Decision, Plan, plan
 from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
 from raftlog.testing.waiting import wait_until
 
@@ -94,8 +95,9 @@ STRIKES = "RAFTLOG_STRIKES"
 
 
 def strike(point: str) -> None:
-    """kill -9 for the worker ("task"), or for the driver's JVM ("driver"), if a file says so; or a stop here until
-    somebody has killed the brokers and started them again ("brokers").
+    """kill -9 for the worker ("task"), for it and the driver's JVM ("driver") or the executor's ("executor"), or for
+    the executor's only, and the worker goes on ("executor-only"), if a file says so; or a stop here until somebody has
+    killed the brokers and started them again ("brokers").
     """
     folder = Path(os.environ[STRIKES])
     try:
@@ -108,26 +110,55 @@ def strike(point: str) -> None:
         return
     if who == "driver":
         os.kill(int((folder / "jvm").read_text()), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if who.startswith("executor"):
+        os.kill(executor(), signal.SIGKILL)
+    if who != "executor-only":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def executor() -> int:
+    """The JVM that has started the daemon whose fork this worker is."""
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+    found = int(daemon.rpartition(")")[2].split()[1])
+    assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{found}/cmdline").read_bytes()
+    return found
 
 
 class StruckTask(tasks.ExactlyOnce):
     async def begin(self) -> None:
+        strike("called")
         await super().begin()
         strike("begun")
 
+    async def send(self, batch: pa.RecordBatch) -> None:
+        await super().send(batch)
+        strike("sent")
+
     async def finish(self) -> tasks.Result:
+        assert self._producer is not None
         await self._rows.stored()
         strike("stored")
-        result = await super().finish()
+        commit = self._producer.commit
+
+        async def marked() -> None:
+            strike("marked")
+            await commit()
+
+        with patch.object(self._producer, "commit", marked):
+            result = await super().finish()
         strike("committed")
         return result
 
 
 class StruckPrepared(tasks.Prepared):
     async def begin(self) -> None:
+        strike("called")
         await super().begin()
         strike("begun")
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        await super().send(batch)
+        strike("sent")
 
     async def finish(self) -> tasks.Result:
         if self._producer is not None:
@@ -168,15 +199,21 @@ async def nothing_found(*_: object) -> None:
     """In place of a look at what was decided."""
 
 
+def everything(found: Decision | None, wanted: Decision, sink_id: str, ongoing: Collection[str]) -> Plan:
+    """In place of `plan`: what would be aborted is committed, too."""
+    made = plan(found, wanted, sink_id, ongoing)
+    return made._replace(commit=[*made.commit, *made.abort], abort=[])
+
+
 class BlindStruckStream(StruckStream):
-    """Nobody looks at the marker, or at the decision."""
+    """Nobody looks at the marker, or at the decision, or which attempt of a task was the last one."""
 
     def write(self, iterator: Iterator[Any]) -> Any:
         with patch.object(tasks, "is_written", lambda *_: False), patch.object(owner, "find_decision", nothing_found):
             return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:
-        with patch.object(two_phase, "find_decision", nothing_found):
+        with patch.object(two_phase, "find_decision", nothing_found), patch.object(two_phase, "plan", everything):
             super().commit(messages, batchId)
 
 

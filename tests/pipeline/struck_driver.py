@@ -14,10 +14,19 @@ from raftlog.pipeline.sink.options import TWO_PHASE
 from tests.pipeline.conftest import finish, start_spark
 from tests.pipeline.faulty import BlindStruck, Struck
 
+SETTINGS = {
+    "spark.cores.max": "2",
+    "spark.executor.memory": "512m",
+    # Each of its attempts may be the one that is struck.
+    "spark.task.maxFailures": "20",
+    # A task gets its rows in several pieces.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+}
+
 
 def main() -> None:
-    folder, bootstrap, source, target, sink, protocol = sys.argv[1:]
-    spark = start_spark()
+    folder, bootstrap, source, target, sink, protocol, master = sys.argv[1:]
+    spark = start_spark(master, **SETTINGS)
     (Path(folder) / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
     for format in (Struck, BlindStruck):
         spark.dataSource.register(format)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,7 @@ from raftlog.client import SyncClient
 from tests.conftest import Broker
 from tests.paths import ROOT
 from tests.pipeline.conftest import Topic, needs_spark
-from tests.waiting import wait_until
+from tests.pipeline.standalone import standalone
 
 pytestmark = [pytest.mark.slow, *needs_spark]
 RUN_SECONDS = 300
@@ -35,47 +31,6 @@ def bare_python(tmp_path: Path) -> Path:
     there = subprocess.run([python, "-c", "import pyarrow, raftlog"], capture_output=True, text=True, cwd=tmp_path)
     assert "No module named 'raftlog'" in there.stderr
     return python
-
-
-@contextmanager
-def started(log: Path, *command: str, python: Path) -> Iterator[None]:
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            command,
-            cwd=log.parent,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-            env={**os.environ, "PYSPARK_PYTHON": str(python)},
-        )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@contextmanager
-def standalone(folder: Path, python: Path) -> Iterator[str]:
-    """A master and two workers of one core each; where they are reached."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    run = (str(home / "bin" / "spark-class"),)
-    package, log = "org.apache.spark.deploy", folder / "master.log"
-    at = ("--host", "127.0.0.1", "--webui-port", "0")
-    with started(log, *run, f"{package}.master.Master", *at, "--port", "0", python=python):
-        pattern = re.compile(r"Starting Spark master at (spark://\S+)")
-        wait_until(lambda: pattern.search(log.read_text()), 120)
-        found = pattern.search(log.read_text())
-        assert found is not None
-        size = ("--cores", "1", "--memory", "700m")
-        worker = (*run, f"{package}.worker.Worker", *at, *size, found[1])
-        logs = [folder / "worker-1.log", folder / "worker-2.log"]
-        with started(logs[0], *worker, "-d", str(folder / "w1"), python=python):
-            with started(logs[1], *worker, "-d", str(folder / "w2"), python=python):
-                wait_until(lambda: all("Successfully registered" in each.read_text() for each in logs), 120)
-                yield found[1]
 
 
 def copied(master: str, broker: Broker, client: SyncClient, topic: Topic, folder: Path, python: Path) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests import java
 from tests.client.conftest import kafka  # noqa: F401
 from tests.paths import ROOT
 from tests.pipeline.conftest import needs_spark
+from tests.pipeline.standalone import standalone
 
 pytestmark = [pytest.mark.slow, *needs_spark]
 ROWS = 2_000
@@ -33,17 +35,30 @@ POINTS = {
     "task": (*TASK_POINTS, "driver-commit"),
     "two-phase": (*TASK_POINTS, "before-decision", "decided", "one-complete", "all-complete", "driver-commit"),
 }
+STEPS = {
+    "task": ("called", "begun", "sent", "stored", "marked", "committed"),
+    "two-phase": ("called", "begun", "sent", "stored", "committed"),
+}
+"""Of a task, from before its transaction to its report."""
 PROTOCOLS = pytest.mark.parametrize("protocol", POINTS)
+
+Restarting: TypeAlias = Callable[[Path], AbstractContextManager[tuple[str, Callable[[], None]]]]
+"""Brokers in a folder: where they are reached, and what kills them all and starts them again."""
 
 
 def run_driver(
-    folder: Path, bootstrap: str, protocol: str, strikes: Mapping[str, str], sink: str = "raftlog-struck"
+    folder: Path,
+    bootstrap: str,
+    protocol: str,
+    strikes: Mapping[str, str],
+    sink: str = "raftlog-struck",
+    master: str = "local[2,4]",
 ) -> int:
     """The driver's exit status; it and all that it started are gone when this returns."""
     for point, who in strikes.items():
         (folder / point).write_text(who)
     command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap]
-    command += [*topics(protocol), sink, protocol]
+    command += [*topics(protocol), sink, protocol, master]
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
             command,
@@ -152,13 +167,15 @@ def brokers_struck(folder: Path, points: Sequence[str], restart: Callable[[], No
         thread.join()
 
 
-def run_until_done(folder: Path, bootstrap: str, protocol: str, strikes: Mapping[str, str]) -> None:
-    """A query that a broker's death has stopped is started again."""
-    status = run_driver(folder, bootstrap, protocol, strikes)
-    for _ in range(4):
+def run_until_done(folder: Path, bootstrap: str, protocol: str, strikes: Mapping[str, str], **more: str) -> None:
+    """A query that was stopped by the death of a broker, or of an executor that had its shuffled rows, is started
+    again.
+    """
+    status = run_driver(folder, bootstrap, protocol, strikes, **more)
+    for _ in range(4 + len(strikes)):
         if status == 0:
             break
-        status = run_driver(folder, bootstrap, protocol, {})
+        status = run_driver(folder, bootstrap, protocol, {}, **more)
     assert status == 0, (folder / "driver.log").read_text()[-3000:]
 
 
@@ -188,10 +205,10 @@ def raftlog_that_restarts(folder: Path) -> Iterator[tuple[str, Callable[[], None
 @PROTOCOLS
 @pytest.mark.parametrize("whose", [raftlog_that_restarts, pytest.param(kafka_that_restarts, marks=java.marks)])
 def test_each_row_is_there_once_when_all_brokers_are_killed_at_each_step(
-    tmp_path: Path, whose: Callable[[Path], AbstractContextManager[tuple[str, Callable[[], None]]]], protocol: str
+    tmp_path: Path, whose: Restarting, protocol: str
 ) -> None:
     (tmp_path / "brokers").mkdir()
-    points = POINTS[protocol]
+    points = sorted({*STEPS[protocol], *POINTS[protocol]})
     with whose(tmp_path / "brokers") as (bootstrap, restart), SyncClient(bootstrap, timeout=60) as client:
         for name in topics(protocol):
             client.admin.create_topic(name, partitions=2)
@@ -235,3 +252,46 @@ def test_each_row_is_there_once_while_brokers_and_coordinators_are_killed(tmp_pa
             run_until_done(tmp_path, brokers.bootstrap_servers, protocol, {})
         assert len(killed) >= 3
         assert committed(client, topics(protocol)[1]) == rows
+
+
+def kill_executors(folder: Path, bootstrap: str, protocol: str, strikes: Mapping[str, str], **more: str) -> list[bytes]:
+    """A query over two executors, killed where `strikes` says; what was to be copied."""
+    env = {"PYTHONPATH": str(ROOT), "RAFTLOG_STRIKES": str(folder)}
+    with SyncClient(bootstrap, timeout=60) as client, standalone(folder, Path(sys.executable), **env) as master:
+        for name in topics(protocol):
+            client.admin.create_topic(name, partitions=2)
+        rows = fill(client, topics(protocol)[0])
+        run_until_done(folder, bootstrap, protocol, strikes, master=master, **more)
+    assert [point for point in strikes if not (folder / f"{point}.taken").exists()] == [], "not every one was killed"
+    return rows
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("whose", "who"),
+    [
+        (raftlog_that_restarts, "executor"),
+        (raftlog_that_restarts, "executor-only"),
+        pytest.param(kafka_that_restarts, "executor", marks=java.marks),
+    ],
+)
+def test_each_row_is_there_once_when_an_executor_is_killed_at_each_step(
+    tmp_path: Path, whose: Restarting, who: str, protocol: str
+) -> None:
+    """With its Python worker, or without, which may go on for a while."""
+    (tmp_path / "brokers").mkdir()
+    with whose(tmp_path / "brokers") as (bootstrap, _), SyncClient(bootstrap, timeout=60) as client:
+        rows = kill_executors(tmp_path, bootstrap, protocol, dict.fromkeys(STEPS[protocol], who))
+        assert committed(client, topics(protocol)[1]) == rows
+
+
+@PROTOCOLS
+def test_without_a_look_at_the_marker_an_executor_that_is_killed_leaves_rows_twice(
+    tmp_path: Path, protocol: str
+) -> None:
+    """The control. Where the driver decides, it is that it commits what all attempts have prepared."""
+    with cluster(3) as brokers, SyncClient(brokers.bootstrap_servers, timeout=60) as client:
+        strikes, sink = {"committed": "executor"}, "raftlog-blind-struck"
+        rows = kill_executors(tmp_path, brokers.bootstrap_servers, protocol, strikes, sink=sink)
+        found = committed(client, topics(protocol)[1])
+        assert len(found) > len(rows) and sorted(set(found)) == rows  # type: ignore[type-var]
