@@ -1,4 +1,4 @@
-"""The data source for Spark beside Spark's own Kafka connector: rows a second, and CPU seconds of JVM and workers.
+"""The data source for Spark beside Spark's own Kafka connector: rows a second, and CPU seconds of each part.
 
     python -m benchmarks.spark [--rows 5000000] [--size 100] [--rounds 3] [--partitions 2] [--kafka]
 
@@ -37,9 +37,25 @@ class Contender(NamedTuple):
     options: dict[str, str]
 
 
+class Cpu(NamedTuple):
+    """Seconds of processors: of Spark's JVM, of all Pythons that it started, and of the brokers."""
+
+    jvm: float
+    python: float
+    brokers: float
+
+    def since(self, before: Cpu) -> Cpu:
+        return Cpu(*(now - then for now, then in zip(self, before, strict=True)))
+
+
 class Cost(NamedTuple):
     seconds: float
-    cpu_seconds: float
+    cpu: Cpu
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Without the brokers."""
+        return self.cpu.jvm + self.cpu.python
 
 
 class Run:
@@ -55,6 +71,11 @@ class Run:
         """Count, and sum of the sizes of all values."""
         frame = self.spark.read.format(who.format).options(**self._source(who)).load()
         self._check(frame.selectExpr("count(*)", "sum(length(value))").first()[0])
+
+    def noop(self, who: Contender) -> None:
+        """All there is, to a sink that does nothing."""
+        frame = self.spark.read.format(who.format).options(**self._source(who)).load()
+        frame.write.format("noop").mode("overwrite").save()
 
     def stream(self, who: Contender) -> None:
         """All there is, to a sink that does nothing."""
@@ -115,37 +136,43 @@ class Run:
         assert found == wanted, f"{found} rows where there are {wanted}"
 
 
-def cpu_seconds(brokers: list[int]) -> float:
-    """Of all descendants but the brokers, those included that have ended and were waited for."""
-    ticks = 0
+def cpu(brokers: list[int]) -> Cpu:
+    """Of all descendants, those included that have ended and were waited for."""
+    jvm = python = theirs = 0
     for pid in descendants(os.getpid()):
-        if pid in brokers:
-            continue
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         except OSError:
             continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+        own, ended = (sum(map(int, rest.split()[at : at + 2])) for at in (11, 13))
+        if pid in brokers:
+            theirs += own + ended
+        elif name.endswith("(java"):
+            jvm, python = jvm + own, python + ended
+        else:
+            python += own + ended
+    return Cpu(*(ticks / os.sysconf("SC_CLK_TCK") for ticks in (jvm, python, theirs)))
 
 
 def measure(work: Callable[[Contender], None], who: Contender, brokers: list[int]) -> Cost:
-    wall, cpu = time.perf_counter(), cpu_seconds(brokers)
+    wall, before = time.perf_counter(), cpu(brokers)
     work(who)
-    return Cost(time.perf_counter() - wall, cpu_seconds(brokers) - cpu)
+    return Cost(time.perf_counter() - wall, cpu(brokers).since(before))
 
 
 def show(title: str, costs: dict[str, list[Cost]], rows: int) -> None:
     """The first one is what the others are compared with."""
     base = next(iter(costs.values()))
-    print(f"\n{title}\n{'':34} rows/s   CPU us/row   x connector (spread)   CPU, x connector")
+    parts = "CPU s: JVM, Python, broker"
+    print(f"\n{title}\n{'':34} rows/s   CPU us/row   x connector (spread)   CPU, x connector   {parts}")
     for name, found in costs.items():
         seconds = statistics.median(cost.seconds for cost in found)
-        cpu = statistics.median(cost.cpu_seconds for cost in found)
+        used = statistics.median(cost.cpu_seconds for cost in found)
         ratios = [one.seconds / other.seconds for one, other in zip(base, found, strict=True)]
         less = statistics.median(one.cpu_seconds / other.cpu_seconds for one, other in zip(base, found, strict=True))
         spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"{name:30} {rows / seconds:10,.0f} {cpu / rows * 1e6:12.2f} {spread:>22} {less:18.2f}")
+        where = ", ".join(f"{statistics.median(each):.2f}" for each in zip(*(cost.cpu for cost in found), strict=True))
+        print(f"{name:30} {rows / seconds:10,.0f} {used / rows * 1e6:12.2f} {spread:>22} {less:18.2f}   {where:>26}")
 
 
 def session() -> Any:
@@ -210,7 +237,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
-    parser.add_argument("--only", choices=["read", "stream", "start", "write", "batches"])
+    parser.add_argument("--only", choices=["read", "noop", "stream", "start", "write", "batches"])
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -229,6 +256,8 @@ def main() -> None:
         print(f"{options.rows:,} rows of {options.size} B, median of {options.rounds}")
         if options.only in (None, "read"):
             show("batch read", in_turns(run.read, readers, options.rounds, pids), options.rows)
+        if options.only in (None, "noop"):
+            show("batch read to no-op", in_turns(run.noop, readers, options.rounds, pids), options.rows)
         if options.only in (None, "stream"):
             show("stream, AvailableNow to no-op", in_turns(run.stream, readers, options.rounds, pids), options.rows)
         if options.only in (None, "start"):

@@ -360,12 +360,15 @@ def test_rows_that_move_between_tasks_are_written_once_when_the_driver_decides(
     assert values(read(target)) == numbered(0, 40)
 
 
-def test_a_sink_that_another_query_had_is_refused(copy: Any, topic: Topic, tmp_path: Path, name: str) -> None:
-    source, target = topic(numbered(0, 5)), topic()
-    copy(source, target, sinkId=name)
+def test_a_sink_that_another_query_had_is_refused_in_all_tasks(
+    copy: Any, read: Any, topic: Topic, tmp_path: Path, name: str
+) -> None:
+    target = topic()
+    copy(topic(numbered(0, 5)), target, sinkId=name)
     (tmp_path / "checkpoint").rename(tmp_path / "lost")
     with pytest.raises(Exception, match=f"sinkId '{name}' belongs to query"):
-        copy(source, target, sinkId=name)
+        copy(topic(numbered(5, 35), partitions=3), target, sinkId=name)
+    assert values(read(target)) == numbered(0, 5)
 
 
 def test_a_worker_that_has_read_collects_garbage_only_of_what_came_since(spark: Any, read: Any, topic: Topic) -> None:
