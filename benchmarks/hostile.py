@@ -19,28 +19,23 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic, wait_for_topic
+from benchmarks.hostile_requests import REQUESTS, create_many_topics
 from benchmarks.measure import progress
-from benchmarks.raw_client import frame
-from raftlog.metadata.records import ResourceType
-from raftlog.wire.apis import APIS, ApiKey
+from benchmarks.raw_client import SECONDS_MAX, Asking, frame, opened
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.compression import Compression
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
-from raftlog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from raftlog.wire.schema import Field, Kind, Struct
 
-S = TypeVar("S", bound=Struct)
-
-SECONDS_MAX = 90.0
 CALM_SECONDS = 3.0
 """How long an attack is watched after its last byte."""
 PRODUCE_VERSION = FETCH_VERSION = 9
@@ -49,8 +44,6 @@ BOMB_BYTES = 120 << 20
 PARALLEL_JOINS = 100
 """JoinGroup requests that one connection has under way."""
 FRAMES_OF_ONE_BYTE = 40
-ENTRIES = 33_000
-"""Names in one request: three elements of arrays each, in some, are as many as it may have."""
 ONLOOKERS_ADDRESS = "127.0.0.2"
 
 
@@ -63,32 +56,6 @@ class Seen(NamedTuple):
 
 
 # ── who looks on ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Asking:
-    """One connection that sends frames and waits for each answer."""
-
-    def __init__(self, bootstrap: str, source: str = "") -> None:
-        self.socket = opened(bootstrap, source)
-        self.socket.settimeout(SECONDS_MAX)
-
-    def ask(self, request: bytes) -> bytes:
-        self.socket.sendall(request)
-        return self.receive()
-
-    def receive(self) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
-
-    def _exactly(self, count: int) -> bytes:
-        received = bytearray()
-        while len(received) < count:
-            received += self.socket.recv(count - len(received)) or _closed()
-        return bytes(received)
-
-
-def _closed() -> bytes:
-    raise ConnectionError("closed by the broker")
 
 
 def watch(bootstrap: str, request: bytes, pause: float, pipe: Connection) -> None:
@@ -150,14 +117,6 @@ def batch_of(size: int, compression: Compression = Compression.NONE) -> bytes:
 # ── attacks: each returns when its last byte is sent, with what must stay open ────────────────────────────────
 
 
-def opened(bootstrap: str, source: str = "") -> socket.socket:
-    """A connection, from an address of its own if `source` is one."""
-    host, _, port = bootstrap.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=SECONDS_MAX, source_address=(source, 0))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
 def nobody(_: Broker) -> list[socket.socket]:
     """Nothing happens: what the machine itself does to the bystander."""
     return []
@@ -198,10 +157,8 @@ def times_of_bombs(broker: Broker) -> list[socket.socket]:
 
 def many_topics(broker: Broker) -> list[socket.socket]:
     """One CreateTopics request with 9,000 topics."""
-    topics = [CreatableTopic(name=f"many-{n}", num_partitions=1, replication_factor=1) for n in range(9_000)]
-    asking = Asking(broker.bootstrap)
-    asking.ask(frame(ApiKey.CREATE_TOPICS, 5, 1, CreateTopicsRequest(topics=topics, timeout_ms=60_000)))
-    return [asking.socket]
+    create_many_topics(broker)
+    return []
 
 
 def join_of(group: str) -> bytes:
@@ -267,68 +224,6 @@ def garbage(broker: Broker) -> list[socket.socket]:
     return connections
 
 
-def filled(kind: type[S], version: int, count: int, name: str = "") -> S:
-    """A struct whose first array has `count` elements, and those arrays one; all that has a name has one of its own."""
-    message = kind()
-    for field in kind.__fields__:
-        if not field.versions.hold(version) or field.tag is not None:
-            continue
-        if field.kind is Kind.ARRAY:
-            setattr(message, field.name, [_element(field, version, number) for number in range(count)])
-            count = 0
-        elif field.name in ("name", "topic", "resource_name"):
-            setattr(message, field.name, name)
-        elif field.name == "timestamp":
-            setattr(message, field.name, -1)
-    return message
-
-
-def _element(field: Field, version: int, number: int) -> Any:
-    if field.element is Kind.STRUCT:
-        assert field.struct is not None
-        return filled(field.struct, version, 1, f"unknown-{number}")
-    return f"unknown-{number}" if field.element is Kind.STRING else number
-
-
-def many_entries(key: ApiKey) -> Callable[[Broker], list[socket.socket]]:
-    """Four connections with a request each about as many unknown topics or groups as one request may name."""
-
-    def attack(broker: Broker) -> list[socket.socket]:
-        api = APIS[key]
-        version = api.max_version
-        request: Any = filled(api.request, version, ENTRIES)
-        if key is ApiKey.DESCRIBE_CONFIGS:
-            for resource in request.resources:
-                resource.resource_type = ResourceType.GROUP
-        elif key is ApiKey.METADATA:
-            request.allow_auto_topic_creation = False
-        elif key is not ApiKey.LIST_OFFSETS and hasattr(request, "timeout_ms"):
-            request.timeout_ms = 60_000
-        framed = frame(key, version, 1, request)
-        connections = [Asking(broker.bootstrap) for _ in range(4)]
-        for each in connections:
-            each.socket.sendall(framed)
-        for each in connections:
-            each.receive()
-        return [each.socket for each in connections]
-
-    return attack
-
-
-ENTRIES_OF = {
-    "offsets": ApiKey.LIST_OFFSETS,
-    "epochs": ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    "metadata": ApiKey.METADATA,
-    "producers": ApiKey.DESCRIBE_PRODUCERS,
-    "records": ApiKey.DELETE_RECORDS,
-    "elections": ApiKey.ELECT_LEADERS,
-    "moves": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    "deletions": ApiKey.DELETE_TOPICS,
-    "growth": ApiKey.CREATE_PARTITIONS,
-    "pages": ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    "settings": ApiKey.DESCRIBE_CONFIGS,
-}
-
 ATTACKS: dict[str, Callable[[Broker], list[socket.socket]]] = {
     "nobody": nobody,
     "half-requests": half_requests,
@@ -340,7 +235,7 @@ ATTACKS: dict[str, Callable[[Broker], list[socket.socket]]] = {
     "slow": slow_connections,
     "parked": parked_fetches,
     "garbage": garbage,
-    **{f"many-{name}": many_entries(key) for name, key in ENTRIES_OF.items()},
+    **{name: attack for name, (_, attack) in REQUESTS.items()},
 }
 
 
@@ -364,6 +259,8 @@ def attacked(kind: type[Broker], name: str) -> Seen:
         producer = None
         if name in ("nobody", "half-requests"):
             producer = Onlooker(broker.bootstrap, produce_frame("large", batch_of(900_000)), 0.02)
+        if name in REQUESTS:
+            REQUESTS[name][0](broker)
         time.sleep(1)
         for onlooker in filter(None, (bystander, producer)):
             onlooker.begin()

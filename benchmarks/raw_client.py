@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from typing import TypeVar
 
@@ -12,6 +13,9 @@ from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.schema import Message
 
 M = TypeVar("M", bound=Message)
+
+SECONDS_MAX = 90.0
+"""How long a connection that blocks waits for an answer."""
 
 
 def frame(key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
@@ -69,3 +73,37 @@ async def connect(bootstrap: str) -> RawClient:
     host, _, port = bootstrap.rpartition(":")
     _, client = await asyncio.get_running_loop().create_connection(RawClient, host, int(port))
     return client
+
+
+def opened(bootstrap: str, source: str = "") -> socket.socket:
+    """A connection, from an address of its own if `source` is one."""
+    host, _, port = bootstrap.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=SECONDS_MAX, source_address=(source, 0))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class Asking:
+    """One connection that sends frames and waits for each answer."""
+
+    def __init__(self, bootstrap: str, source: str = "") -> None:
+        self.socket = opened(bootstrap, source)
+        self.socket.settimeout(SECONDS_MAX)
+
+    def ask(self, request: bytes) -> bytes:
+        self.socket.sendall(request)
+        return self.receive()
+
+    def receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            received += self.socket.recv(count - len(received)) or _closed()
+        return bytes(received)
+
+
+def _closed() -> bytes:
+    raise ConnectionError("closed by the broker")
