@@ -140,9 +140,8 @@ def with_group(broker: Broker) -> None:
     asking = Asking(broker.bootstrap)
     deadline = time.monotonic() + SECONDS_MAX
     # All answers begin with the throttle time and the error code.
-    needed = [
-        frame(ApiKey.FIND_COORDINATOR, 1, 1, FindCoordinatorRequest(key=GROUP, key_type=key_type)) for key_type in (0, 1)
-    ]
+    finding = [FindCoordinatorRequest(key=GROUP, key_type=key_type) for key_type in (0, 1)]
+    needed = [frame(ApiKey.FIND_COORDINATOR, 1, 1, request) for request in finding]
     needed.append(frame(ApiKey.INIT_PRODUCER_ID, 1, 1, _producer()))
     while not all(asking.ask(request)[8:10] == b"\0\0" for request in needed):
         if time.monotonic() > deadline:

@@ -267,6 +267,12 @@ class RequestContext:
             self._place = EarlyReply(self.connection, self.when_early)
             self.connection.add_place(self._place)
 
+    def replace_place(self, reply: PendingReply) -> None:
+        """Once the handler of a large request was called: this reply, which it fills itself, is the response."""
+        assert self._place is not None
+        self._is_answered = True
+        self.connection.replace_place(self._place, reply)
+
     @property
     def can_be_early(self) -> bool:
         """Whether `when_early` has an effect: as long as the handler has not returned."""

@@ -1,7 +1,7 @@
 """From a frame to the handler of its API, and what every request has in common before its handler runs.
 
 A handler module has either `serve(services, raw_request)`, for the data path, or `handle(context, request)`, which
-answers through the context: see `RequestContext`.
+answers through the context: see `RequestContext`; or both, and `handle` is for large requests.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Dispatcher:
         if count == route.timed_at:
             self._time(route, connection, request)
             return
-        if route.serve is None:
+        if route.serve is None or (route.handle is not None and len(request) > LARGE_REQUEST_BYTES):
             self._handle(route, connection, request)
             return
         raw = RawRequest(connection, version, correlation_id, request)

@@ -11,24 +11,30 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from raftlog.broker.api.context import RawRequest, Services
+from raftlog.broker.api.context import RawRequest, RequestContext, Services
+from raftlog.broker.api.pace import ENTRIES_PER_TURN, Pace, in_parts, wait_for
 from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.fetch.session import INITIAL_EPOCH, NO_SESSION, FetchSession
+from raftlog.broker.runtime.fetching import READS_PER_TURN
 from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
-from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX, REQUEST_ENTRIES_MAX
+from raftlog.broker.server.limits import REMEMBERED_POLL_BYTES_MAX, REQUEST_ENTRIES_MAX
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode
-from raftlog.wire.errors import ErrorCode, RemoteProtocolError
-from raftlog.wire.fetch_reply import encode_fetch_reply
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.fetch_reply import encode_fetch_reply, fetch_reply_in_steps
 from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from asyncio import Future
+    from collections.abc import Iterator, Sequence
 
     from raftlog.broker.api.leader_hints import NodeAddress
-    from raftlog.broker.runtime.fetching import DelayedFetch
+    from raftlog.broker.core.connection.connection import Connection
+    from raftlog.broker.core.connection.reply import Piece
+    from raftlog.broker.runtime.fetching import DelayedFetch, FetchService
+    from raftlog.wire.ids import BrokerId
 
 _READ_COMMITTED = 1
 _ISOLATION_LEVELS = (0, _READ_COMMITTED)
@@ -51,8 +57,6 @@ _shared_params = lru_cache(maxsize=256)(FetchParams)  # most clients ask on the 
 
 def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or delay until there is enough."""
-    if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
-        raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
     request = decode(
         FetchRequest, raw.version, raw.frame, raw.offset, exact=False, elements_max=REQUEST_ENTRIES_MAX
     )
@@ -65,70 +69,205 @@ def serve(services: Services, raw: RawRequest) -> None:
         reads = _refused_everywhere(request, session) if raw.version < _SESSIONS_SINCE else []
         raw.connection.reply(encode_fetch_reply(raw.version, raw.correlation_id, session, NO_SESSION, reads))
         return
-    if session.is_follower and request.session_epoch == INITIAL_EPOCH:
-        raw.connection.watch_broker(partial(fetches.follower_lost, session))
+    _watch_follower(fetches, raw.connection, session, request)
     in_session = session.session_id != NO_SESSION and request.session_epoch > INITIAL_EPOCH
-    params = _shared_params(
-        request.max_wait_ms / 1000,
-        request.min_bytes,
-        min(request.max_bytes, fetches.bytes_max),
-        request.isolation_level == _READ_COMMITTED,
-        not in_session,
-    )
-    reply = FetchReply(services, raw, session.session_id)
-    delayed = fetches.fetch(session, params, reply.send)
+    reply = FetchReply(services, raw.connection, raw.version, raw.correlation_id, session.session_id)
+    delayed = fetches.fetch(session, _params(fetches, session, request), reply)
     if delayed is None:
         return
     reply.delayed = delayed
+    reply.has_place = True
     raw.connection.add_place(reply)
     if in_session and not request.topics and not request.forgotten_topics_data:
         RepeatedPoll.expect(raw, session, reply, delayed)
 
 
+def _watch_follower(
+    fetches: FetchService, connection: Connection, session: FetchSession, request: FetchRequest
+) -> None:
+    if session.is_follower and request.session_epoch == INITIAL_EPOCH:
+        connection.watch_broker(partial(fetches.follower_lost, session))
+
+
+def _params(fetches: FetchService, session: FetchSession, request: FetchRequest) -> FetchParams:
+    return _shared_params(
+        request.max_wait_ms / 1000,
+        request.min_bytes,
+        min(request.max_bytes, fetches.bytes_max),
+        request.isolation_level == _READ_COMMITTED,
+        session.session_id == NO_SESSION or request.session_epoch <= INITIAL_EPOCH,
+    )
+
+
 def _refused_everywhere(request: FetchRequest, error: ErrorCode) -> list[PartitionRead]:
     """Before v7 an error has no other place than every partition."""
     named = FetchSession(NO_SESSION, False, 0)
-    named.name_partitions(request)
+    named.name_partitions(request.topics)
     return [PartitionRead(entry, error) for entry in named.partitions.values()]
 
 
+# -- large requests ---------------------------------------------------------------------------------
+
+
+def handle(context: RequestContext, request: FetchRequest) -> None:
+    """A large request, of which everything is done in turns. What the connection asks next waits until the session has
+    taken what this one names."""
+    reply = FetchReply(context.services, context.connection, context.api_version, context.correlation_id, NO_SESSION)
+    reply.has_place = True
+    context.replace_place(reply)
+    context.connection.hold()
+    context.in_turns(_serve_in_turns(context, request, reply), lambda _: None)
+
+
+async def _serve_in_turns(context: RequestContext, request: FetchRequest, reply: FetchReply) -> None:
+    """Ends when the answer is made, or waits for more to say: of each address one is worked on at a time."""
+    fetches, version, connection = context.services.fetches, context.api_version, context.connection
+    session: FetchSession | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    if request.isolation_level in _ISOLATION_LEVELS:
+        session = fetches.open(request, version)
+    if not isinstance(session, ErrorCode):
+        if connection.closed and session.is_follower:
+            fetches.follower_lost(session)
+        else:
+            _watch_follower(fetches, connection, session, request)
+        session = await _changed_in_turns(fetches, session, request)
+    connection.release()
+    reply.at_rest = at_rest = context.services.loop.create_future()
+    if isinstance(session, ErrorCode):
+        context.services.counts.count_error(ApiKey.FETCH, session)
+        reply.send(_refused_everywhere(request, session) if version < _SESSIONS_SINCE else [], session)
+    elif connection.closed:
+        fetches.end_request(session)
+        return
+    else:
+        reply.session_id = session.session_id
+        reply.delayed = fetches.fetch(session, _params(fetches, session, request), reply)
+        if reply.delayed is not None and not reply.delayed.is_reading:
+            return
+    await wait_for(at_rest)
+
+
+async def _changed_in_turns(
+    fetches: FetchService, session: FetchSession, request: FetchRequest
+) -> FetchSession | ErrorCode:
+    """The session with all that the request names; or an error if it was closed meanwhile."""
+    pace = Pace()
+    for topics in in_parts(request.topics, ENTRIES_PER_TURN):
+        await pace.spend(ENTRIES_PER_TURN)
+        if not fetches.sessions.is_open(session):
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        fetches.change(session, topics)
+    for forgotten in in_parts(request.forgotten_topics_data, ENTRIES_PER_TURN):
+        await pace.spend(ENTRIES_PER_TURN)
+        if not fetches.sessions.is_open(session):
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        fetches.change(session, (), forgotten)
+    return session
+
+
 class FetchReply(PendingReply):
-    """Turns what was read into the reply, now or in the place that it is itself."""
+    """Turns what was read into the reply, now or in the place that it is itself; what is very much, in turns."""
 
-    __slots__ = ("_client", "_services", "_session_id", "_version", "correlation_id", "delayed")
+    __slots__ = (
+        "_client",
+        "_services",
+        "_version",
+        "at_rest",
+        "correlation_id",
+        "delayed",
+        "has_place",
+        "session_id",
+    )
 
-    def __init__(self, services: Services, raw: RawRequest, session_id: int) -> None:
-        super().__init__(raw.connection)
+    def __init__(
+        self, services: Services, connection: Connection, version: int, correlation_id: int, session_id: int
+    ) -> None:
+        super().__init__(connection)
         self._services = services
-        self._client = raw.connection
-        self._version = raw.version
-        self._session_id = session_id
-        self.correlation_id = raw.correlation_id
-        # None while the request is being served: then the reply goes out at once.
+        self._client = connection
+        self._version = version
+        self.session_id = session_id
+        self.correlation_id = correlation_id
+        # Else the reply goes out at once.
+        self.has_place = False
         self.delayed: DelayedFetch | None = None
+        # Done when it is made, or waits for more to say, or is not needed any more.
+        self.at_rest: Future[None] | None = None
 
-    def send(self, reads: list[PartitionRead]) -> None:
-        """Send what was read."""
+    def send(self, reads: list[PartitionRead], error: ErrorCode = _NONE) -> None:
+        """Send what was read. `error`: why nothing was."""
+        if len(reads) > READS_PER_TURN:
+            pieces: list[Any] = []
+            self._go_on(self._steps(reads, error, pieces), pieces)
+            return
         nodes: Sequence[NodeAddress] = ()
         if reads:
-            for place, read in enumerate(reads):
-                try:
-                    _read_if_short(read)
-                except OSError as failure:
-                    reads[place] = self._services.fetches.read_failed(read, failure)
-            errors = [read.error for read in reads if read.error is not _NONE]
-            for error in errors:
-                self._services.counts.count_error(ApiKey.FETCH, error)
-            if errors and self._version >= _LEADERS_SINCE and not _LED_ELSEWHERE.isdisjoint(errors):
-                nodes = self._find_leaders(reads)
-        pieces = encode_fetch_reply(self._version, self.correlation_id, _NONE, self._session_id, reads, nodes=nodes)
-        if self.delayed is None:
+            leaders = self._prepare(reads)
+            if leaders:
+                nodes = self._addresses_of(leaders)
+        version, number = self._version, self.correlation_id
+        pieces = encode_fetch_reply(version, number, error, self.session_id, reads, nodes=nodes)
+        if self.has_place:
+            self.complete(pieces)
+        else:
             self._client.reply(pieces)
+
+    def waits(self) -> None:
+        """See Reply."""
+        self._rest()
+
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """See PendingReply."""
+        super().complete(pieces)
+        self._rest()
+
+    def _rest(self) -> None:
+        at_rest, self.at_rest = self.at_rest, None
+        if at_rest is not None:
+            at_rest.set_result(None)
+
+    def _go_on(self, steps: Iterator[None], pieces: list[Any]) -> None:
+        if self._client.closed:
+            return
+        try:
+            for _ in steps:
+                self._client.later(partial(self._go_on, steps, pieces))
+                return
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            # Whoever calls may have nothing to do with this client.
+            self._client.fail(error)
         else:
             self.complete(pieces)
 
-    def _find_leaders(self, reads: list[PartitionRead]) -> list[NodeAddress]:
-        from raftlog.broker.api.leader_hints import addresses_of, leader_of
+    def _steps(self, reads: list[PartitionRead], error: ErrorCode, pieces: list[Any]) -> Iterator[None]:
+        leaders: list[BrokerId] = []
+        for start in range(0, len(reads), READS_PER_TURN):
+            together = reads[start : start + READS_PER_TURN]
+            leaders += self._prepare(together)
+            reads[start : start + READS_PER_TURN] = together
+            yield
+        nodes = self._addresses_of(leaders) if leaders else ()
+        version, number = self._version, self.correlation_id
+        yield from fetch_reply_in_steps(
+            version, number, error, self.session_id, reads, pieces, READS_PER_TURN, nodes=nodes
+        )
+
+    def _prepare(self, reads: list[PartitionRead]) -> list[BrokerId]:
+        """Read what is short, count errors, find who leads instead of us: the brokers."""
+        for place, read in enumerate(reads):
+            try:
+                _read_if_short(read)
+            except OSError as failure:
+                reads[place] = self._services.fetches.read_failed(read, failure)
+        errors = [read.error for read in reads if read.error is not _NONE]
+        for error in errors:
+            self._services.counts.count_error(ApiKey.FETCH, error)
+        if errors and self._version >= _LEADERS_SINCE and not _LED_ELSEWHERE.isdisjoint(errors):
+            return self._find_leaders(reads)
+        return []
+
+    def _find_leaders(self, reads: list[PartitionRead]) -> list[BrokerId]:
+        from raftlog.broker.api.leader_hints import leader_of
 
         image = self._services.controller.image
         leaders = []
@@ -137,7 +276,12 @@ class FetchReply(PendingReply):
                 topic = read.entry.topic
                 read.leader = leader_of(image, topic.name, topic.topic_id, read.entry.index)
                 leaders.append(read.leader[0])
-        return addresses_of(image, self._client, leaders)
+        return leaders
+
+    def _addresses_of(self, leaders: list[BrokerId]) -> list[NodeAddress]:
+        from raftlog.broker.api.leader_hints import addresses_of
+
+        return addresses_of(self._services.controller.image, self._client, leaders)
 
     def complete_early(self) -> None:
         """See PendingReply. Metadata, offsets and coordinators that a consumer asks for while it polls for records
@@ -150,6 +294,7 @@ class FetchReply(PendingReply):
         super().abandon()
         if self.delayed is not None:
             self.delayed.cancel()
+        self._rest()
 
 
 def _read_if_short(read: PartitionRead) -> None:

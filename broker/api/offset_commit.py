@@ -6,23 +6,32 @@ Retention of its own (v2 to v4, gone with KIP-211), leader epochs (KIP-320, v6),
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from raftlog.broker.api.commits import commit_in_parts
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.group.offsets import commit_offsets, refuse_commit
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.offset_commit import OffsetCommitRequest
+from raftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
 def handle(context: RequestContext, request: OffsetCommitRequest) -> None:
     """Answered when the offsets are committed."""
+    commit_in_parts(context, request, partial(_commit, context))
 
+
+def _commit(
+    context: RequestContext, request: OffsetCommitRequest, answer: Callable[[OffsetCommitResponse], None]
+) -> None:
     def commit(host: GroupHost) -> None:
         image = context.services.controller.image
         decision = commit_offsets(host.shard, request, context.api_version, image, host.now())
-        host.commit(decision, context.respond, refuse)
+        host.commit(decision, answer, refuse)
 
     def refuse(error: ErrorCode) -> None:
         image = context.services.controller.image
-        context.respond(refuse_commit(request, error, context.api_version, image))
+        answer(refuse_commit(request, error, context.api_version, image))
 
     context.services.groups.run(request.group_id, commit, refuse)

@@ -11,9 +11,12 @@ its turn comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from copy import copy
 from types import coroutine
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raftlog.wire.schema import Struct
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -23,6 +26,7 @@ ENTRIES_PER_TURN = 200
 
 R = TypeVar("R")
 P = TypeVar("P")
+T = TypeVar("T", bound=Struct)
 
 
 class Pace:
@@ -54,6 +58,36 @@ class Pace:
             self._left = ENTRIES_PER_TURN
             yield
         self._left -= entries
+
+
+def in_parts(topics: Iterable[T], partitions_max: int) -> Iterator[list[T]]:
+    """The same topics, each with its `partitions`, some at a time: of so many partitions. One with more comes in
+    several parts.
+    """
+    part: list[T] = []
+    left = partitions_max
+    for topic in topics:
+        partitions: list[Any] = topic.partitions  # type: ignore[attr-defined]
+        if len(partitions) <= left:
+            part.append(topic)
+            # A topic itself is something, too.
+            left -= max(1, len(partitions))
+        else:
+            start = 0
+            while start < len(partitions):
+                if left <= 0:
+                    yield part
+                    part, left = [], partitions_max
+                piece = copy(topic)
+                piece.partitions = partitions[start : start + left]  # type: ignore[attr-defined]
+                part.append(piece)
+                start += left
+                left -= len(piece.partitions)  # type: ignore[attr-defined]
+        if left <= 0:
+            yield part
+            part, left = [], partitions_max
+    if part:
+        yield part
 
 
 @coroutine

@@ -7,7 +7,9 @@ the partition of `__consumer_offsets` is added to it by that (KIP-890).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from raftlog.broker.api.commits import commit_in_parts
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_error
 from raftlog.broker.core.group.transactional_offsets import (
@@ -21,7 +23,7 @@ from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.runtime.transaction_verifier import ClientAbility, Guards, Transaction
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
-from raftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from raftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 _ABORTABLE_KNOWN_FROM = 4
 _ADDS_PARTITIONS_FROM = 5
@@ -30,11 +32,17 @@ _NO_SEQUENCE = -1
 
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> None:
     """Answered when the offsets are committed to the log; they count when the transaction is."""
+    commit_in_parts(context, request, partial(_commit, context))
+
+
+def _commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, answer: Callable[[TxnOffsetCommitResponse], None]
+) -> None:
     services, version = context.services, context.api_version
 
     def refuse(error: ErrorCode) -> None:
         image = services.controller.image
-        context.respond(refuse_in_transaction(request, coordinator_error(error), version, image))
+        answer(refuse_in_transaction(request, coordinator_error(error), version, image))
 
     def verified(guard: VerificationGuard | None) -> None:
         producer = Producer(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch), guard)
@@ -42,7 +50,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> None:
         def commit(host: GroupHost) -> None:
             image = services.controller.image
             decision = commit_in_transaction(host.shard, request, version, image, host.now())
-            host.commit_in_transaction(decision, producer, context.respond, refuse)
+            host.commit_in_transaction(decision, producer, answer, refuse)
 
         services.groups.run(request.group_id, commit, refuse)
 

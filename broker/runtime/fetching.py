@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from raftlog.broker.core.fetch.session import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from raftlog.broker.runtime.consumer_reads import ConsumerReads
@@ -17,7 +17,7 @@ from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition_manager import PartitionManager
-    from raftlog.wire.messages.fetch import FetchRequest
+    from raftlog.wire.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
 
 DELAYED_FETCHES_MAX = 100_000
 """Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,
@@ -26,10 +26,44 @@ which is always a legal answer."""
 LOOKS_PER_TURN = 50
 """Fetches that are looked at, because a partition has moved, before others get their turn: some 5 ms."""
 
-Respond: TypeAlias = Callable[[list[PartitionRead]], None]
-"""Is told, once, what was read. What it does with it changes nothing here."""
+READS_PER_TURN = 1_000
+"""Partitions that are read, of one fetch or of several that are looked at, before others get their turn: as long."""
 
-_NOT_DELAYED = -1
+OPENING_AS_READS = 250
+"""A log that has to be opened first takes as long as reading so many: a millisecond or two, more on a busy disk."""
+
+_NOT_DELAYED, _UNTIMED = -1, -2
+
+
+class Reply(Protocol):
+    """Where the answer to a fetch goes. What it does with it changes nothing here."""
+
+    def send(self, reads: list[PartitionRead]) -> None:
+        """This was read, and is the answer. Called once."""
+
+    def waits(self) -> None:
+        """All was read, in more than one turn, and there is not enough yet."""
+
+
+class Reading:
+    """One pass over the partitions of a session, in one turn or in several.
+
+    `reads` is what there is to say so far, `total` its records in bytes. `is_urgent`: it is said without waiting.
+    `ends`: it is said whatever there is, for nobody waits any longer.
+    """
+
+    __slots__ = ("ends", "is_urgent", "reads", "steps", "total")
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends = ends
+        self.is_urgent = False
+        self.reads: list[PartitionRead] = []
+        self.total = 0
+        self.steps: Generator[None, None, None] | None = None
+
+    def is_enough(self, params: FetchParams) -> bool:
+        """Whether it is answered now."""
+        return self.ends or self.is_urgent or self.total >= params.bytes_min
 
 
 class FetchService:
@@ -60,6 +94,9 @@ class FetchService:
         self.delayed_count = 0
         # Those whose partitions have moved; followers first, for producers wait for them.
         self._woken: deque[DelayedFetch] = deque()
+        self._will_look = False
+        # How many partitions may still be read in this turn.
+        self._left = 0
         # Polls that were known by what their connection asked before, and did not come through the dispatcher.
         self.repeats = 0
 
@@ -73,6 +110,20 @@ class FetchService:
         session = self.sessions.apply(request, version, now_ms, selects_replicas=selects_replicas)
         self._release()
         return session
+
+    def open(self, request: FetchRequest, version: int) -> FetchSession | ErrorCode:
+        """The session of a request that names very much, which it has not taken yet: see `change`."""
+        selects_replicas = self.consumers.rack_of is not None
+        session = self.sessions.open(request, version, int(self.loop.time() * 1000), selects_replicas=selects_replicas)
+        self._release()
+        return session
+
+    def change(
+        self, session: FetchSession, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic] = ()
+    ) -> None:
+        """Take a part of what such a request names, and of what it forgets."""
+        self.sessions.change(session, topics, forgotten)
+        self._release()
 
     def follower_lost(self, session: FetchSession) -> None:
         """The connection has ended over which a follower began this session."""
@@ -96,49 +147,78 @@ class FetchService:
 
     def look_at(self, delayed: DelayedFetch, *, first: bool) -> None:
         """Look at a delayed fetch in a later turn, of which each takes LOOKS_PER_TURN."""
-        if not self._woken:
-            self.loop.call_soon(self._look_at_woken)
         (self._woken.appendleft if first else self._woken.append)(delayed)
+        self._will_look_soon()
+
+    def go_on(self, delayed: DelayedFetch) -> None:
+        """It has read as much as one turn allows: after the others that are to be looked at it reads on."""
+        self._woken.append(delayed)
+        self._will_look_soon()
+
+    def _will_look_soon(self) -> None:
+        if not self._will_look:
+            self._will_look = True
+            self.loop.call_soon(self._look_at_woken)
 
     def _look_at_woken(self) -> None:
         woken = self._woken
+        self._left = READS_PER_TURN
         try:
             for _ in range(min(LOOKS_PER_TURN, len(woken))):
                 woken.popleft().look()
+                if self._left <= 0:
+                    break
         finally:
+            self._will_look = False
             if woken:
-                self.loop.call_soon(self._look_at_woken)
+                self._will_look_soon()
 
     # Fetching ----------------------------------------------------------------------------------------
 
-    def fetch(self, session: FetchSession, params: FetchParams, respond: Respond) -> DelayedFetch | None:
-        """Respond at once when there is enough; otherwise delay, and return what is delayed."""
+    def fetch(self, session: FetchSession, params: FetchParams, reply: Reply) -> DelayedFetch | None:
+        """Reply at once when there is enough; otherwise delay, and return what is delayed."""
         if session.is_waiting and session.is_follower:
             self.delayed[session].give_way()
         ends = params.wait_seconds <= 0 or not session.partitions or self.delayed_count >= DELAYED_FETCHES_MAX
-        reads, total, urgent = self.read_all(session, params, ends=ends)
-        if ends or urgent or total >= params.bytes_min:
-            self.complete(session, reads, respond)
+        self._left = READS_PER_TURN
+        reading = Reading(ends=ends)
+        is_whole = self.read(reading, session, params)
+        if is_whole and reading.is_enough(params):
+            self.complete(session, reading.reads, reply)
             return None
-        delayed = DelayedFetch(self, session, params, respond)
-        if session.ready and session.is_follower:
+        delayed = DelayedFetch(self, session, params, reply, None if is_whole else reading)
+        if is_whole and session.ready and session.is_follower:
             # Its position let a commit come about, and who waited for that has appended to another of its partitions.
             delayed.wake()
         return delayed
 
-    def complete(self, session: FetchSession, reads: list[PartitionRead], respond: Respond) -> None:
+    def read(self, reading: Reading, session: FetchSession, params: FetchParams) -> bool:
+        """Begin or go on with a pass over the session's partitions. False if this turn was too short for all."""
+        steps = reading.steps
+        if steps is None:
+            steps = self._steps(reading, session, params)
+        for _ in steps:
+            reading.steps = steps
+            return False
+        return True
+
+    def begin_turn(self) -> None:
+        """As much may be read now as in any turn."""
+        self._left = READS_PER_TURN
+
+    def complete(self, session: FetchSession, reads: list[PartitionRead], reply: Reply) -> None:
         """These reads are the answer."""
         for read in reads:
             read.note_sent()
             if read.size:
                 self._watches.count_sent(read.entry, read.size)
-        respond(reads)
+        reply.send(reads)
         if session.session_id == NO_SESSION:
             self.end_request(session)
 
     def read_failed(self, read: PartitionRead, error: OSError) -> PartitionRead:
         """The disk has not given what was found in the log: the log is offline, and this is the answer."""
-        partition = self._watches.resolve(read.entry)
+        partition = self._watches.find(read.entry)
         if not isinstance(partition, ErrorCode):
             self._partitions.storage_failed(partition, partition.log.fail(error))
         told = PartitionRead(read.entry, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -149,66 +229,79 @@ class FetchService:
         """Answer every fetch that waits with what there is: the broker stops."""
         self.timers.expire_all(DelayedFetch)
 
-    def read_all(
-        self, session: FetchSession, params: FetchParams, *, ends: bool = False
-    ) -> tuple[list[PartitionRead], int, bool]:
-        """Read what is ready, oldest first: (reads, bytes of records, whether to answer without waiting).
+    def _steps(self, reading: Reading, session: FetchSession, params: FetchParams) -> Generator[None, None, None]:
+        """Read what is ready, oldest first; a turn ends at each step.
 
-        `ends`: the answer goes out now, whatever there is. That a partition is dirty is seldom a reason to answer, but
-        every answer says it; before that they are not looked at, because there may be thousands.
+        That a partition is dirty is seldom a reason to answer, but every answer says it; before that they are not
+        looked at, because there may be thousands. What the session loses between two turns is left out.
         """
-        reads: list[PartitionRead] = []
-        total = 0
-        urgent = False
+        reads = reading.reads
         ready, dirty = session.ready, session.dirty
         some_open_later = session.is_follower and len(self._partitions.opening) > 0
+        is_resumed = False
+        opened = self._partitions.opened
         for entry in list(session.partitions.values() if params.whole_answer else ready):
+            if self._left <= 0:
+                yield
+                is_resumed = True
+                opened = self._partitions.opened
+            if is_resumed and not session.has(entry):
+                continue
+            self._left -= 1
             if some_open_later and self.followers.awaits_opening(entry):
                 ready.pop(entry, None)
                 # The next request of the session need not look at all the others again.
-                urgent = urgent or (params.whole_answer and session.session_id != NO_SESSION)
+                reading.is_urgent |= params.whole_answer and session.session_id != NO_SESSION
                 continue
-            read = self._read(entry, params, params.bytes_max - total, total == 0)
+            read = self._read(entry, params, params.bytes_max - reading.total, reading.total == 0)
+            if self._partitions.opened != opened:
+                self._left -= OPENING_AS_READS * (self._partitions.opened - opened)
+                opened = self._partitions.opened
             ready.pop(entry, None)
             if read.records is not None or read.more:
                 # To the end of the line, so that the next fetch begins with somebody else.
                 ready[entry] = None
-                total += read.size
+                reading.total += read.size
             if read.cannot_wait:
-                urgent = True
+                reading.is_urgent = True
                 ready[entry] = None
             elif session.wakes_when_dirty and read.has_changed:
-                urgent = True
+                reading.is_urgent = True
             elif read.records is None and not params.whole_answer:
                 if read.has_changed:
                     dirty[entry] = None
                 continue
             dirty.pop(entry, None)
             reads.append(read)
-        if dirty and (ends or urgent or total >= params.bytes_min or session.wakes_when_dirty):
-            changed = self._read_dirty(session, params)
-            urgent = urgent or (session.wakes_when_dirty and bool(changed))
-            reads += changed
-        return reads, total, urgent
+        if session.dirty and (reading.is_enough(params) or session.wakes_when_dirty):
+            yield from self._read_dirty(reading, session, params)
 
     def _read(self, entry: FetchedPartition, params: FetchParams, budget: int, min_one: bool) -> PartitionRead:
         if entry.session.is_follower:
             return self.followers.read(entry, budget, min_one)
         return self.consumers.read(entry, params, budget, min_one)
 
-    def _read_dirty(self, session: FetchSession, params: FetchParams) -> list[PartitionRead]:
+    def _read_dirty(
+        self, reading: Reading, session: FetchSession, params: FetchParams
+    ) -> Generator[None, None, None]:
         """What there is to say of partitions without records."""
-        entries, session.dirty = session.dirty, {}
-        reads = []
-        for entry in entries:
+        is_resumed = False
+        for entry in list(session.dirty):
+            if self._left <= 0:
+                yield
+                is_resumed = True
+            if is_resumed and not session.has(entry):
+                continue
+            self._left -= 1
+            session.dirty.pop(entry, None)
             read = self._read(entry, params, 0, False)
             if read.cannot_wait:
                 session.ready[entry] = None
                 if session.is_waiting:
                     self._wake(session)
             elif read.has_changed:
-                reads.append(read)
-        return reads
+                reading.reads.append(read)
+                reading.is_urgent |= session.wakes_when_dirty
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if what this and the sessions promise does not hold."""
@@ -220,7 +313,8 @@ class FetchService:
 
 
 class DelayedFetch:
-    """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled.
+    """A fetch that waits for enough bytes or for its time, or that has so many partitions that they are read in several
+    turns. It ends once: by answering or by being cancelled.
 
     When its session asks the same again, it may be used again (`repeat`): an idle consumer's polls then cost no
     new objects.
@@ -228,23 +322,36 @@ class DelayedFetch:
 
     __slots__ = (
         "_due",
+        "_has_moved",
         "_is_punctual",
         "_params",
-        "_respond",
+        "_reading",
+        "_reply",
         "_service",
         "_session",
         "_tick",
         "_will_look",
     )
 
-    def __init__(self, service: FetchService, session: FetchSession, params: FetchParams, respond: Respond) -> None:
+    def __init__(
+        self,
+        service: FetchService,
+        session: FetchSession,
+        params: FetchParams,
+        reply: Reply,
+        reading: Reading | None = None,
+    ) -> None:
+        """`reading` is a pass that has begun."""
         self._service = service
         self._session = session
         self._params = params
-        self._respond = respond
-        self._will_look = False
+        self._reply = reply
+        self._will_look = self._has_moved = False
         self._tick = _NOT_DELAYED
+        self._reading = reading
         self._delay(service.loop.time())
+        if reading is not None:
+            self._go_on(reading)
 
     def _delay(self, now: float) -> None:
         service, session, seconds = self._service, self._session, self._params.wait_seconds
@@ -254,7 +361,9 @@ class DelayedFetch:
         self._due = due = now + seconds
         # While there is nothing to send, nobody minds if the answer that says so is late.
         self._is_punctual = bool(session.ready) or seconds < LAZY_FROM_SECONDS
-        if self._is_punctual:
+        if self._reading is not None and self._reading.ends:
+            self._tick = _UNTIMED
+        elif self._is_punctual:
             self._tick = service.timers.add(self, due)
         else:
             self._tick = service.timers.add_lazily(self, due)
@@ -279,42 +388,70 @@ class DelayedFetch:
         if not self._will_look:
             self._will_look = True
             self._service.look_at(self, first=self._session.is_follower)
+        else:
+            self._has_moved = True
+
+    def _go_on(self, reading: Reading) -> None:
+        self._reading = reading
+        self._will_look = True
+        self._service.go_on(self)
 
     def look(self) -> None:
         """Answer if there is enough now."""
         self._will_look = False
         if self._tick == _NOT_DELAYED:
             return
-        service = self._service
-        reads, total, urgent = service.read_all(self._session, self._params)
-        if urgent or total >= self._params.bytes_min:
+        service, session, params = self._service, self._session, self._params
+        reading = goes_on = self._reading
+        if reading is None:
+            reading = Reading(ends=self._tick == _UNTIMED)
+            self._has_moved = False
+        if not service.read(reading, session, params):
+            self._go_on(reading)
+            return
+        self._reading = None
+        if reading.is_enough(params):
             self._remove()
-            service.complete(self._session, reads, self._respond)
-        elif total and not self._is_punctual:
+            service.complete(session, reading.reads, self._reply)
+            return
+        if goes_on is not None:
+            self._reply.waits()
+            if self._has_moved:
+                self.wake()
+        if reading.total and not self._is_punctual:
             self._is_punctual = True
             service.timers.remove(self, self._tick)
             self._tick = service.timers.add(self, self._due)
 
     def expire(self) -> None:
         """Answer with what there is. Called when the deadline has let go of it."""
-        self._ended()
-        service, session = self._service, self._session
-        if session.ready or session.dirty or self._params.whole_answer:
-            service.complete(session, service.read_all(session, self._params, ends=True)[0], self._respond)
+        session = self._session
+        self._tick = _UNTIMED
+        if self._reading is not None:
+            self._reading.ends = True
+        elif session.ready or session.dirty or self._params.whole_answer:
+            self._service.begin_turn()
+            self.look()
         else:
             # An idle client in its session: there is nothing to note or to end.
-            self._respond([])
+            self._ended()
+            self._reply.send([])
 
     def complete_early(self) -> None:
         """Answer with what there is, before the time."""
-        if self._tick != _NOT_DELAYED:
+        if self._tick not in (_NOT_DELAYED, _UNTIMED):
             self._service.timers.remove(self, self._tick)
             self.expire()
+
+    @property
+    def is_reading(self) -> bool:
+        """Not all was read yet."""
+        return self._reading is not None
 
     def give_way(self) -> None:
         """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""
         self._remove()
-        self._service.complete(self._session, [], self._respond)
+        self._service.complete(self._session, [], self._reply)
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
@@ -327,9 +464,16 @@ class DelayedFetch:
             self._service.sessions.leave(self._session)
 
     def _remove(self) -> None:
-        if self._tick != _NOT_DELAYED:
+        if self._tick == _NOT_DELAYED:
+            return
+        if self._tick != _UNTIMED:
             self._service.timers.remove(self, self._tick)
-            self._ended()
+        self._ended()
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            # Nobody was told of it: the next request is.
+            session = self._session
+            session.ready.update((read.entry, None) for read in reading.reads if session.has(read.entry))
 
     def _ended(self) -> None:
         service, session = self._service, self._session

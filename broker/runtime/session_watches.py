@@ -67,18 +67,23 @@ class SessionWatches:
     def resolve(self, entry: FetchedPartition) -> Partition | ErrorCode:
         """The partition to read from, watched from now on; or why there is none."""
         watch = self._watches.get(entry)
-        any_replica = entry.session.reads_replicas
         if watch is not None:
             partition = watch.partition
-            if partition.error is ErrorCode.NONE or (any_replica and partition.read_error is ErrorCode.NONE):
+            if partition.error is ErrorCode.NONE or (
+                entry.session.reads_replicas and partition.read_error is ErrorCode.NONE
+            ):
                 return partition
-        find = self._partitions.find_replica if any_replica else self._partitions.find
-        found = find(entry.topic.name, entry.topic.topic_id, entry.index)
+        found = self.find(entry)
         if watch is None or found is not watch.partition:
             self.release(entry)
             if not isinstance(found, ErrorCode):
                 self._watches[entry] = PartitionWatch(entry, found, self._wake)
         return found
+
+    def find(self, entry: FetchedPartition) -> Partition | ErrorCode:
+        """The same, and it is not watched."""
+        find = self._partitions.find_replica if entry.session.reads_replicas else self._partitions.find
+        return find(entry.topic.name, entry.topic.topic_id, entry.index)
 
     def count_sent(self, entry: FetchedPartition, size: int) -> None:
         """So many bytes of its records go out."""

@@ -7,7 +7,7 @@ A partition without records has zero-length records, never null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Protocol
 
@@ -100,9 +100,29 @@ def encode_fetch_reply(
     nodes: Sequence[Node] = (),
 ) -> list[Any]:
     """The whole frame, with its length and header: buffers, and the ranges among the records as they were given."""
-    flexible = version >= _FLEXIBLE_FROM
-    if flexible and not reads and not error:
+    if not reads and not error and version >= _FLEXIBLE_FROM:
         return [_NOTHING.pack(_NOTHING_LENGTH, correlation_id, session_id, 1)]
+    pieces: list[Any] = []
+    steps = fetch_reply_in_steps(version, correlation_id, error, session_id, reads, pieces, len(reads), nodes=nodes)
+    for _ in steps:
+        pass
+    return pieces
+
+
+def fetch_reply_in_steps(
+    version: int,
+    correlation_id: int,
+    error: ErrorCode,
+    session_id: int,
+    reads: Sequence[PartitionReply],
+    pieces: list[Any],
+    step: int,
+    *,
+    nodes: Sequence[Node] = (),
+) -> Iterator[None]:
+    """Put the same into `pieces`, in steps of so many partitions."""
+    flexible = version >= _FLEXIBLE_FROM
+    left = step
     by_topic: dict[Topic, list[PartitionReply]] = {}
     for read in reads:
         by_topic.setdefault(read.entry.topic, []).append(read)
@@ -110,20 +130,23 @@ def encode_fetch_reply(
     if flexible:
         head += b"\x00"
     head += _TOP.pack(0, error, session_id) if version >= _SESSIONS_SINCE else _THROTTLE.pack(0)
-    writer = _Writer(version, head)
+    writer = _Writer(version, head, pieces)
     writer.count(len(by_topic))
     for topic, topic_reads in by_topic.items():
         writer.topic(topic)
         writer.count(len(topic_reads))
         for read in topic_reads:
+            if left <= 0:
+                yield
+                left = step
+            left -= 1
             writer.partition(read)
         if flexible:
             writer.memory.append(0)
     if flexible:
         writer.nodes(nodes)
-    pieces = writer.finish()
+    writer.finish()
     _FRAME.pack_into(head, 0, writer.length - _INT32.size, correlation_id)
-    return pieces
 
 
 class _Writer:
@@ -131,18 +154,17 @@ class _Writer:
 
     __slots__ = ("flexible", "length", "memory", "pieces", "version")
 
-    def __init__(self, version: int, head: bytearray) -> None:
+    def __init__(self, version: int, head: bytearray, pieces: list[Any]) -> None:
         self.version = version
         self.flexible = version >= _FLEXIBLE_FROM
         self.memory = head
-        self.pieces: list[Any] = []
+        self.pieces = pieces
         self.length = 0
 
-    def finish(self) -> list[Any]:
+    def finish(self) -> None:
         self.length += len(self.memory)
         if self.memory:
             self.pieces.append(self.memory)
-        return self.pieces
 
     def count(self, count: int) -> None:
         self.memory += encode_unsigned_varint(count + 1) if self.flexible else _INT32.pack(count)

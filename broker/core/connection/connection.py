@@ -255,10 +255,10 @@ class Connection:
             self._transport.pause_reading()
 
     def hold(self) -> None:
-        """Look at no further request until `release`: what was asked last must have its effect first. Only while a
-        request is being dispatched.
-        """
+        """Look at no further request until `release`: what was asked last must have its effect first."""
         self._places_max = 0
+        if not self._corked:
+            self._consider_pausing()
 
     def release(self) -> None:
         """Go on with what was asked meanwhile, in a later turn."""
@@ -337,6 +337,11 @@ class Connection:
     def add_place(self, place: PendingReply) -> None:
         """The same with a place that was made for this connection."""
         self._places.append(place)
+
+    def replace_place(self, place: PendingReply, by: PendingReply) -> None:
+        """Another reply comes in this place. Does nothing once the connection has ended."""
+        if not self.closed:
+            self._places[self._places.index(place)] = by
 
     def reply_ready(self, pieces: Sequence[Piece]) -> None:
         """A place was filled: send what is now at the head. May be called from any connection's turn."""

@@ -6,14 +6,14 @@ move and keeps a list of those, so that a fetch costs what changed and not what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 if TYPE_CHECKING:
-    from raftlog.wire.messages.fetch import FetchRequest
+    from raftlog.wire.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -145,10 +145,14 @@ class FetchSession:
         self.ready[partition] = None
         return partition
 
-    def name_partitions(self, request: FetchRequest) -> None:
+    def has(self, partition: FetchedPartition) -> bool:
+        """Whether it is still one of this session's."""
+        return self.partitions.get((partition.topic, partition.index)) is partition
+
+    def name_partitions(self, topics: Iterable[FetchTopic]) -> None:
         """Take the positions that a request tells."""
         follows = self.is_follower
-        for topic in request.topics:
+        for topic in topics:
             key = TopicKey(topic.topic, topic.topic_id)
             for wanted in topic.partitions:
                 entry = self.put(key, wanted.partition)
@@ -214,8 +218,19 @@ class FetchSessions:
     ) -> FetchSession | ErrorCode:
         """The session of a request, with what the request changes about it; or why there is none.
 
-        All requests of all clients come through here, but for those that `repeat` takes. `selects_replicas`: consumers
-        may be sent to, or served by, replicas in their racks.
+        All requests of all clients come through here, but for those that `repeat` takes, and those that name so much
+        that it takes several turns (`open`, `change`).
+        """
+        session = self.open(request, version, now_ms, selects_replicas=selects_replicas)
+        if not isinstance(session, ErrorCode):
+            self.change(session, request.topics, request.forgotten_topics_data)
+        return session
+
+    def open(
+        self, request: FetchRequest, version: int, now_ms: int, *, selects_replicas: bool
+    ) -> FetchSession | ErrorCode:
+        """The session of a request, which has not yet taken what the request names; or why there is none.
+        `selects_replicas`: consumers may be sent to, or served by, replicas in their racks.
         """
         replica_id, replica_epoch = _replica_of(request, version)
         uses_ids = version >= _IDS_SINCE
@@ -236,16 +251,25 @@ class FetchSessions:
                 return found
             session = found
         self._accept(session, replica_epoch, now_ms)
-        if request.topics:
-            session.name_partitions(request)
-        for topic in request.forgotten_topics_data:
+        return session
+
+    def change(
+        self, session: FetchSession, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic] = ()
+    ) -> None:
+        """Take what a request names, or a part of it, and what it forgets."""
+        if topics:
+            session.name_partitions(topics)
+        for topic in forgotten:
             key = TopicKey(topic.topic, topic.topic_id)
             for index in topic.partitions:
                 removed = session.remove(key, index)
                 if removed is not None:
                     self.released.append(removed)
         self._count(session)
-        return session
+
+    def is_open(self, session: FetchSession) -> bool:
+        """Whether it has not been closed; one without an id is as long as its request is served."""
+        return session.session_id == NO_SESSION or self._sessions.get(session.session_id) is session
 
     def is_current(self, session: FetchSession) -> bool:
         """Whether a follower's session is its newest."""
