@@ -131,6 +131,8 @@ async def _serve_in_turns(context: RequestContext, request: FetchRequest, reply:
         else:
             _watch_follower(fetches, connection, session, request)
         session = await _changed_in_turns(fetches, session, request)
+        # Else the collector walks it, with all that is read.
+        request.topics = []
     connection.release()
     reply.at_rest = at_rest = context.services.loop.create_future()
     if isinstance(session, ErrorCode):
