@@ -2,112 +2,25 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 from raftlog.broker.api import offset_for_leader_epoch
-from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.api.pace import ENTRIES_PER_TURN
-from raftlog.broker.api.request_metrics import RequestCounts
-from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.limits import RECEIVE_BUFFER_BYTES
-from raftlog.broker.core.connection.memory import ReceiveMemory
-from raftlog.broker.core.connection.server_side import ServerSide
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.server.limits import REQUEST_ENTRIES_MAX
 from raftlog.wire.apis import ApiKey
-from raftlog.wire.codec import decode, encode
+from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_request_header
 from raftlog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.broker.core.connection.fake_transport import FakeTransport
+from tests.broker.api.large_world import World
 
 API, VERSION = ApiKey.OFFSET_FOR_LEADER_EPOCH, 3
 MANY = 40_000
 assert offset_for_leader_epoch.handle, "is loaded before the first request, in no thread"
-
-
-class Client:
-    """A connection from an address."""
-
-    def __init__(self, world: World, address: str) -> None:
-        self.transport = FakeTransport()
-        self.connection = Connection(world.side, self.transport, (address, 1), ("broker", 9092))
-        self._on_the_way = b""
-        self._told = 0
-
-    def send(self, requests: bytes) -> None:
-        self._on_the_way += requests
-        self.arrive()
-
-    def arrive(self) -> None:
-        """As much as is read."""
-        while self._on_the_way and self.transport.is_reading and not self.connection.closed:
-            buffer = self.connection.receive_buffer()
-            taken = min(len(buffer), len(self._on_the_way))
-            buffer[:taken] = self._on_the_way[:taken]
-            self._on_the_way = self._on_the_way[taken:]
-            self.connection.received(taken)
-
-    def answers(self) -> list[tuple[int, OffsetForLeaderEpochResponse]]:
-        """Those that have come since, with their correlation ids."""
-        found = []
-        while len(self.transport.sent) > self._told:
-            size, number = struct.unpack_from(">ii", self.transport.sent, self._told)
-            body = bytes(self.transport.sent[self._told + 8 : self._told + 4 + size])
-            found.append((number, decode(OffsetForLeaderEpochResponse, VERSION, body)))
-            self._told += 4 + size
-        return found
-
-
-class World:
-    """A dispatcher and its clients; `looked_up` are the topics that were, in order."""
-
-    def __init__(self) -> None:
-        self.looked_up: list[str] = []
-        self.soon: list[Callable[[], None]] = []
-        services: Any = SimpleNamespace(
-            loop=SimpleNamespace(call_soon=lambda call, *given: self.soon.append(lambda: call(*given))),
-            counts=RequestCounts(),
-            partitions=SimpleNamespace(find=self.find),
-        )
-        self.counts = services.counts
-        memory = ReceiveMemory(self.soon.append, lambda _, call: self.soon.append(call), lambda: 1.0)
-        self.memory = memory
-        self.side = ServerSide(Dispatcher(services, {}).dispatch, memory, lambda: 1.0, 8 << 20)
-        self.clients: list[Client] = []
-
-    def find(self, topic: str, _: None, index: int) -> ErrorCode:
-        self.looked_up.append(topic)
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if index % 2 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    def client(self, address: str = "10.0.0.1") -> Client:
-        self.clients.append(Client(self, address))
-        return self.clients[-1]
-
-    def turn(self) -> None:
-        soon, self.soon = self.soon, []
-        for call in soon:
-            call()
-        for client in self.clients:
-            client.transport.turn()
-            client.arrive()
-            client.connection.check_invariants()
-
-    def turns(self, until: Callable[[], object]) -> int:
-        """How many it takes."""
-        for count in range(10_000):
-            if until():
-                return count
-            self.turn()
-        raise AssertionError("it does not come to an end")
 
 
 def request(number: int, topic: str, count: int) -> bytes:
