@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.api.request_metrics import RequestCounts
@@ -122,13 +122,20 @@ class World:
         partitions: Any = self.partitions
         timers: Any = self.timers
         self.fetches = FetchService(loop, timers, partitions, self.sessions, 1 << 20)
-        services: Any = SimpleNamespace(
-            loop=loop, counts=RequestCounts(), partitions=partitions, fetches=self.fetches, controller=None
+        # Runs an operation on a group, or refuses it.
+        self.run_on_group: Callable[..., None] = lambda *_: None
+        self.services = services = SimpleNamespace(
+            loop=loop,
+            counts=RequestCounts(),
+            partitions=partitions,
+            fetches=self.fetches,
+            groups=SimpleNamespace(run=lambda *given: self.run_on_group(*given)),
+            controller=SimpleNamespace(image=SimpleNamespace(topics={})),
         )
         self.counts = services.counts
         memory = ReceiveMemory(self.soon.append, lambda _, call: self.soon.append(call), lambda: 1.0)
         self.memory = memory
-        self.side = ServerSide(Dispatcher(services, {}).dispatch, memory, lambda: 1.0, 8 << 20)
+        self.side = ServerSide(Dispatcher(cast(Any, services), {}).dispatch, memory, lambda: 1.0, 8 << 20)
         self.clients: list[Client] = []
 
     def find(self, topic: str, _: bytes | None, index: int) -> ErrorCode:
