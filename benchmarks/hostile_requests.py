@@ -50,7 +50,7 @@ PARTITIONS = 49_000
 """Partitions in one request, each in a topic of its own where the request names those."""
 TOPICS = 9_000
 """Topics that are there, when it is about those."""
-FETCH_VERSION, COMMIT_VERSION, TXN_COMMIT_VERSION, END_TXN_VERSION, OFFSET_FETCH_VERSION = 12, 8, 3, 3, 8
+FETCH_VERSION, COMMIT_VERSION, TXN_COMMIT_VERSION, END_TXN_VERSION, OFFSET_FETCH_VERSION = 12, 8, 5, 5, 8
 METADATA_VERSION, ELECT_LEADERS_VERSION, ALTER_VERSION = 9, 2, 1
 GROUP, TRANSACTIONAL_ID = "many", "many"
 
@@ -132,6 +132,13 @@ def create_many_topics(broker: Broker) -> None:
     asking = Asking(broker.bootstrap)
     asking.ask(frame(ApiKey.CREATE_TOPICS, 5, 1, CreateTopicsRequest(topics=topics, timeout_ms=60_000)))
     asking.socket.close()
+
+
+def with_logs(broker: Broker) -> None:
+    """9,000 topics whose logs are open."""
+    create_many_topics(broker)
+    for connection in fetches_that_wait(broker):
+        connection.close()
 
 
 def with_group(broker: Broker) -> None:
@@ -293,6 +300,6 @@ REQUESTS: dict[str, tuple[Callable[[Broker], None], Attack]] = {
     "offset-fetches": (with_offsets, fetches_offsets),
     "topics-on-first-use": (_nothing, creates_on_first_use),
     "elections": (create_many_topics, elects_leaders),
-    "defaults": (create_many_topics, alters_defaults),
+    "defaults": (with_logs, alters_defaults),
 }
 """What has to be there first, and the attack."""

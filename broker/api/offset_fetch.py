@@ -11,9 +11,11 @@ from functools import partial
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.gather import gather
+from raftlog.broker.api.pace import ENTRIES_PER_TURN, Pace
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.offsets import (
     TOPIC_IDS_FROM,
+    FetchedOffset,
     FetchedTopic,
     TopicQuery,
     fetch_all_offsets,
@@ -47,7 +49,9 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
     groups = _distinct(request.groups) if version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
 
     def done(fetched: list[OffsetFetchResponseGroup]) -> None:
-        response = _response(version, fetched, request)
+        context.in_turns(_response(version, fetched, request), finish)
+
+    def finish(response: OffsetFetchResponse) -> None:
         if request.with_lag:
             _add_lag(context, request.group_id, response)
         else:
@@ -102,15 +106,16 @@ def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequ
     ]
 
 
-def _distinct_topics(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+async def _queries(context: RequestContext, topics: Sequence[OffsetFetchRequestTopics]) -> list[TopicQuery]:
     """Each topic once, with each of its partitions once."""
+    image, by_id, pace = context.services.controller.image, context.api_version >= TOPIC_IDS_FROM, Pace()
     merged: dict[tuple[str, bytes], dict[int, None]] = {}
-    for topic in topics:
+
+    def add(topic: OffsetFetchRequestTopics) -> None:
         merged.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
-    return [
-        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(indexes))
-        for (name, topic_id), indexes in merged.items()
-    ]
+
+    await pace.each(topics, add)
+    return await pace.each(merged.items(), lambda item: _query(*item[0], list(item[1]), image, by_id=by_id))
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -131,9 +136,10 @@ def _fetch(
     *,
     require_stable: bool,
 ) -> None:
+    """What is answered is what was known in one turn; before and after that others have theirs."""
     by_id = context.api_version >= TOPIC_IDS_FROM
 
-    def fetch(host: GroupHost) -> None:
+    def fetch(queries: list[TopicQuery], host: GroupHost) -> None:
         image = context.services.controller.image
         known = host.shard.groups.get(group.group_id)
         error = ErrorCode.NONE if known is None else known.check_fetch(group.member_id, group.member_epoch)
@@ -145,9 +151,11 @@ def _fetch(
             if by_id:
                 fetched = [topic for topic in fetched if topic.topic_id != ZERO_UUID]
         else:
-            queries = [_query(topic, image, by_id=by_id) for topic in _distinct_topics(group.topics)]
             fetched = fetch_offsets(host.shard, group.group_id, queries, require_stable=require_stable)
-        host.commit(Decision(_group_response(group.group_id, fetched), []), answer, refuse)
+        host.commit(Decision(fetched, []), tell, refuse)
+
+    def tell(fetched: list[FetchedTopic]) -> None:
+        context.in_turns(_group_response(context, group.group_id, fetched), answer)
 
     def refuse(error: ErrorCode) -> None:
         if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -155,41 +163,50 @@ def _fetch(
             error = ErrorCode.NOT_COORDINATOR
         answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
 
-    context.services.groups.run(group.group_id, fetch, refuse)
+    def run(queries: list[TopicQuery]) -> None:
+        context.services.groups.run(group.group_id, partial(fetch, queries), refuse)
+
+    context.in_turns(_queries(context, group.topics or ()), run)
 
 
-def _query(topic: OffsetFetchRequestTopics, image: MetadataImage, *, by_id: bool) -> TopicQuery:
+def _query(
+    name: str, topic_id: bytes, partitions: Sequence[int], image: MetadataImage, *, by_id: bool
+) -> TopicQuery:
     if by_id:
-        found = image.topics_by_id.get(topic.topic_id)
-        return TopicQuery(None if found is None else found.name, topic.topic_id, topic.partition_indexes)
-    found = image.topics.get(topic.name)
-    return TopicQuery(topic.name, ZERO_UUID if found is None else found.topic_id, topic.partition_indexes)
+        found = image.topics_by_id.get(topic_id)
+        return TopicQuery(None if found is None else found.name, topic_id, partitions)
+    found = image.topics.get(name)
+    return TopicQuery(name, ZERO_UUID if found is None else found.topic_id, partitions)
 
 
-def _group_response(group_id: str, fetched: list[FetchedTopic]) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition.partition,
-                        committed_offset=partition.offset,
-                        committed_leader_epoch=partition.leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in fetched
-        ],
+async def _group_response(
+    context: RequestContext, group_id: str, fetched: list[FetchedTopic]
+) -> OffsetFetchResponseGroup:
+    pace = Pace()
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name, topic_id=topic.topic_id, partitions=await pace.each(topic.each(), _partition)
+        )
+        for topic in fetched
+    ]
+    # The request may have been as small as one that names no topics.
+    context.is_large = context.is_large or sum([len(topic.partitions) for topic in topics]) > ENTRIES_PER_TURN
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _partition(fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=fetched.partition,
+        committed_offset=fetched.offset,
+        committed_leader_epoch=fetched.leader_epoch,
+        metadata=fetched.metadata,
+        error_code=fetched.error,
     )
 
 
-def _response(version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _response(
+    version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest
+) -> OffsetFetchResponse:
     if version >= _SEVERAL_GROUPS_FROM:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
@@ -197,24 +214,25 @@ def _response(version: int, groups: list[OffsetFetchResponseGroup], request: Off
     if group.error_code and version < _GROUP_ERROR_FROM:
         # The oldest version has no place for an error but the partitions.
         topics = _refused_topics(request, group.error_code)
+    pace = Pace()
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
             OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ],
+                name=topic.name, partitions=await pace.each(topic.partitions, _partition_of_old_version)
             )
             for topic in topics
         ],
+    )
+
+
+def _partition_of_old_version(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
     )
 
 

@@ -5,7 +5,7 @@ KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error codes, KIP-1106.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -212,11 +212,23 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """What is known of one topic."""
+    """What is known of one topic, as it was when that was asked: of each of the partitions its offset, or why there is
+    none to tell. To keep them takes much less time than to put them into words, which may wait."""
 
     name: str
     topic_id: bytes
-    partitions: list[FetchedOffset]
+    indexes: Sequence[int]
+    known: Sequence[CommittedOffset | ErrorCode | None]
+
+    def each(self) -> Iterator[FetchedOffset]:
+        """One partition after the other."""
+        for index, known in zip(self.indexes, self.known, strict=True):
+            yield _fetched(index, known, self.topic_id)
+
+    @property
+    def partitions(self) -> list[FetchedOffset]:
+        """All of them."""
+        return list(self.each())
 
 
 def fetch_offsets(
@@ -231,18 +243,23 @@ def fetch_offsets(
     fetched = []
     for name, topic_id, partitions in queries:
         if name is None:
-            unknown = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions]
-            fetched.append(FetchedTopic("", topic_id, unknown))
+            fetched.append(FetchedTopic("", topic_id, partitions, [ErrorCode.UNKNOWN_TOPIC_ID] * len(partitions)))
             continue
         known = {} if group is None else group.offsets.of_topic(name)
-        offsets = [
-            _no_offset(i, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            if (name, i) in unstable
-            else _fetched(i, known.get(i), topic_id)
-            for i in partitions
-        ]
-        fetched.append(FetchedTopic(name, topic_id, offsets))
+        fetched.append(FetchedTopic(name, topic_id, partitions, _stable(name, partitions, known, unstable)))
     return fetched
+
+
+def _stable(
+    topic: str,
+    partitions: Sequence[int],
+    known: Mapping[int, CommittedOffset],
+    unstable: Container[tuple[str, int]],
+) -> list[CommittedOffset | ErrorCode | None]:
+    if not unstable:
+        return [known.get(index) for index in partitions]
+    error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return [error if (topic, index) in unstable else known.get(index) for index in partitions]
 
 
 def _unstable(group: Group | None, *, require_stable: bool) -> Container[tuple[str, int]]:
@@ -259,17 +276,14 @@ def fetch_all_offsets(
     for name, known in () if group is None else group.offsets.by_topic.items():
         topic = image.topics.get(name)
         topic_id = ZERO_UUID if topic is None else topic.topic_id
-        offsets = [
-            _no_offset(i, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            if (name, i) in unstable
-            else _fetched(i, known[i], topic_id)
-            for i in known
-        ]
-        fetched.append(FetchedTopic(name, topic_id, offsets))
+        partitions = list(known)
+        fetched.append(FetchedTopic(name, topic_id, partitions, _stable(name, partitions, known, unstable)))
     return fetched
 
 
-def _fetched(partition: int, known: CommittedOffset | None, topic_id: bytes) -> FetchedOffset:
+def _fetched(partition: int, known: CommittedOffset | ErrorCode | None, topic_id: bytes) -> FetchedOffset:
+    if isinstance(known, ErrorCode):
+        return _no_offset(partition, known)
     if known is None or (known.topic_id != topic_id and ZERO_UUID not in (known.topic_id, topic_id)):
         # Of another topic that had this name before, the offset says nothing.
         return _no_offset(partition, ErrorCode.NONE)
