@@ -6,7 +6,7 @@ several groups (KIP-709, v8), topic ids (KIP-848, v10).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
@@ -147,14 +147,13 @@ def _fetch(
             refuse(error)
             return
         if group.topics is None:
-            fetched = fetch_all_offsets(host.shard, group.group_id, image, require_stable=require_stable)
-            if by_id:
-                fetched = [topic for topic in fetched if topic.topic_id != ZERO_UUID]
+            every = fetch_all_offsets(host.shard, group.group_id, image, require_stable=require_stable)
+            fetched = iter([topic for topic in every if not by_id or topic.topic_id != ZERO_UUID])
         else:
             fetched = fetch_offsets(host.shard, group.group_id, queries, require_stable=require_stable)
         host.commit(Decision(fetched, []), tell, refuse)
 
-    def tell(fetched: list[FetchedTopic]) -> None:
+    def tell(fetched: Iterator[FetchedTopic]) -> None:
         context.in_turns(_group_response(context, group.group_id, fetched), answer)
 
     def refuse(error: ErrorCode) -> None:
@@ -180,7 +179,7 @@ def _query(
 
 
 async def _group_response(
-    context: RequestContext, group_id: str, fetched: list[FetchedTopic]
+    context: RequestContext, group_id: str, fetched: Iterator[FetchedTopic]
 ) -> OffsetFetchResponseGroup:
     pace = Pace()
     topics = [

@@ -71,7 +71,7 @@ def build_parser() -> Parser:
 def run(arguments: list[str]) -> int:
     # Neither the imports of a start nor requests make cycles worth looking for often; and what is young is never so
     # much that looking takes long: a request may leave several hundred thousand objects at once.
-    gc.set_threshold(20_000, 4, 250)
+    gc.set_threshold(10_000, 4, 500)
     options = build_parser().parse(arguments)
     config = load_config(gather_settings(options))
     # Logs go to standard error.

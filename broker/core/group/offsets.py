@@ -232,22 +232,37 @@ class FetchedTopic(NamedTuple):
 
 
 def fetch_offsets(
-    shard: GroupCoordinatorShard, group_id: str, queries: Iterable[TopicQuery], *, require_stable: bool = False
-) -> list[FetchedTopic]:
-    """The committed offsets of the partitions asked for, in that order. A group that is not there has none.
+    shard: GroupCoordinatorShard, group_id: str, queries: Sequence[TopicQuery], *, require_stable: bool = False
+) -> Iterator[FetchedTopic]:
+    """The committed offsets of the partitions asked for, in that order. A group that is not there has none. They are
+    looked up now, all of them; what is told of each topic is made when it is its turn.
 
     With `require_stable`, one that an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
     group = shard.groups.get(group_id)
+    by_topic: Mapping[str, Mapping[int, CommittedOffset]] = {} if group is None else group.offsets.by_topic
+    nothing: Mapping[int, CommittedOffset] = {}
+    known: list[CommittedOffset | ErrorCode | None]
+    known = [by_topic.get(name or "", nothing).get(index) for name, _, partitions in queries for index in partitions]
     unstable = _unstable(group, require_stable=require_stable)
-    fetched = []
+    if unstable:
+        error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        named = ((name, index) for name, _, partitions in queries for index in partitions)
+        known = [error if each in unstable else found for each, found in zip(named, known, strict=True)]
+    return _by_topic(queries, known)
+
+
+def _by_topic(
+    queries: Iterable[TopicQuery], known: Sequence[CommittedOffset | ErrorCode | None]
+) -> Iterator[FetchedTopic]:
+    first = 0
     for name, topic_id, partitions in queries:
+        end = first + len(partitions)
         if name is None:
-            fetched.append(FetchedTopic("", topic_id, partitions, [ErrorCode.UNKNOWN_TOPIC_ID] * len(partitions)))
-            continue
-        known = {} if group is None else group.offsets.of_topic(name)
-        fetched.append(FetchedTopic(name, topic_id, partitions, _stable(name, partitions, known, unstable)))
-    return fetched
+            yield FetchedTopic("", topic_id, partitions, [ErrorCode.UNKNOWN_TOPIC_ID] * len(partitions))
+        else:
+            yield FetchedTopic(name, topic_id, partitions, known[first:end])
+        first = end
 
 
 def _stable(

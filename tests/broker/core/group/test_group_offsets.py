@@ -236,7 +236,8 @@ def test_an_offset_of_a_deleted_topic_means_nothing_to_a_new_one_of_that_name() 
     world = World()
     commit(world, {("t", 0): 5})
     query = TopicQuery("t", b"a new topic's id", [0])
-    assert fetch_offsets(world.shard, GROUP, [query])[0].partitions[0].offset == -1
+    (fetched,) = fetch_offsets(world.shard, GROUP, [query])
+    assert fetched.partitions[0].offset == -1
 
 
 def test_commits_and_groups_are_the_same_after_a_reload() -> None:
