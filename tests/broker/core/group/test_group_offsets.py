@@ -235,8 +235,7 @@ def test_all_offsets_of_a_group_are_told_when_no_topic_is_named() -> None:
 def test_an_offset_of_a_deleted_topic_means_nothing_to_a_new_one_of_that_name() -> None:
     world = World()
     commit(world, {("t", 0): 5})
-    query = TopicQuery("t", b"a new topic's id", [0])
-    (fetched,) = fetch_offsets(world.shard, GROUP, [query])
+    (fetched,) = fetch_offsets(world.shard, GROUP, [TopicQuery("t", b"a new topic's id", [0])])
     assert fetched.partitions[0].offset == -1
 
 
