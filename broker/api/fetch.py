@@ -251,7 +251,7 @@ class FetchReply(PendingReply):
         nodes = self._addresses_of(leaders) if leaders else ()
         version, number = self._version, self.correlation_id
         yield from fetch_reply_in_steps(
-            version, number, error, self.session_id, reads, pieces, READS_PER_TURN, nodes=nodes
+            version, number, error, self.session_id, reads, pieces=pieces, step=READS_PER_TURN, nodes=nodes
         )
 
     def _prepare(self, reads: list[PartitionRead]) -> list[BrokerId]:

@@ -61,33 +61,33 @@ class Pace:
 
 
 def in_parts(topics: Iterable[T], partitions_max: int) -> Iterator[list[T]]:
-    """The same topics, each with its `partitions`, some at a time: of so many partitions. One with more comes in
-    several parts.
+    """The same topics, each with its `partitions`, some at a time: with no more than so many partitions. One with more
+    comes in several parts.
     """
     part: list[T] = []
     left = partitions_max
-    for topic in topics:
-        partitions: list[Any] = topic.partitions  # type: ignore[attr-defined]
-        if len(partitions) <= left:
-            part.append(topic)
-            # A topic itself is something, too.
-            left -= max(1, len(partitions))
-        else:
-            start = 0
-            while start < len(partitions):
-                if left <= 0:
-                    yield part
-                    part, left = [], partitions_max
-                piece = copy(topic)
-                piece.partitions = partitions[start : start + left]  # type: ignore[attr-defined]
-                part.append(piece)
-                start += left
-                left -= len(piece.partitions)  # type: ignore[attr-defined]
-        if left <= 0:
+    for piece, partitions in _pieces(topics, partitions_max):
+        if part and partitions > left:
             yield part
             part, left = [], partitions_max
+        part.append(piece)
+        # A topic itself is something, too.
+        left -= max(1, partitions)
     if part:
         yield part
+
+
+def _pieces(topics: Iterable[T], partitions_max: int) -> Iterator[tuple[T, int]]:
+    """Each topic with the number of its partitions, or pieces of it that have no more than so many."""
+    for topic in topics:
+        partitions: list[Any] = topic.partitions  # type: ignore[attr-defined]
+        if len(partitions) <= partitions_max:
+            yield topic, len(partitions)
+            continue
+        for start in range(0, len(partitions), partitions_max):
+            piece = copy(topic)
+            together = piece.partitions = partitions[start : start + partitions_max]  # type: ignore[attr-defined]
+            yield piece, len(together)
 
 
 @coroutine

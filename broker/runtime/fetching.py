@@ -26,7 +26,7 @@ which is always a legal answer."""
 LOOKS_PER_TURN = 50
 """Fetches that are looked at, because a partition has moved, before others get their turn: some 5 ms."""
 
-READS_PER_TURN = 1_000
+READS_PER_TURN = 500
 """Partitions that are read, of one fetch or of several that are looked at, before others get their turn: as long."""
 
 OPENING_AS_READS = 250

@@ -103,8 +103,9 @@ def encode_fetch_reply(
     if not reads and not error and version >= _FLEXIBLE_FROM:
         return [_NOTHING.pack(_NOTHING_LENGTH, correlation_id, session_id, 1)]
     pieces: list[Any] = []
-    steps = fetch_reply_in_steps(version, correlation_id, error, session_id, reads, pieces, len(reads), nodes=nodes)
-    for _ in steps:
+    for _ in fetch_reply_in_steps(
+        version, correlation_id, error, session_id, reads, pieces=pieces, step=len(reads), nodes=nodes
+    ):
         pass
     return pieces
 
@@ -115,9 +116,9 @@ def fetch_reply_in_steps(
     error: ErrorCode,
     session_id: int,
     reads: Sequence[PartitionReply],
+    *,
     pieces: list[Any],
     step: int,
-    *,
     nodes: Sequence[Node] = (),
 ) -> Iterator[None]:
     """Put the same into `pieces`, in steps of so many partitions."""
