@@ -28,7 +28,7 @@ from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from raftlog.broker.api.leader_hints import NodeAddress
     from raftlog.broker.core.connection.connection import Connection
@@ -199,8 +199,7 @@ class FetchReply(PendingReply):
     def send(self, reads: list[PartitionRead], error: ErrorCode = _NONE) -> None:
         """Send what was read. `error`: why nothing was."""
         if len(reads) > READS_PER_TURN:
-            pieces: list[Any] = []
-            self._go_on(self._steps(reads, error, pieces), pieces)
+            self._go_on(self._steps(reads, error))
             return
         nodes: Sequence[NodeAddress] = ()
         if reads:
@@ -228,20 +227,20 @@ class FetchReply(PendingReply):
         if at_rest is not None:
             at_rest.set_result(None)
 
-    def _go_on(self, steps: Iterator[None], pieces: list[Any]) -> None:
+    def _go_on(self, steps: Generator[None, None, list[Any]]) -> None:
         if self._client.closed:
             return
         try:
-            for _ in steps:
-                self._client.later(partial(self._go_on, steps, pieces))
-                return
+            next(steps)
+        except StopIteration as made:
+            self.complete(made.value)
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             # Whoever calls may have nothing to do with this client.
             self._client.fail(error)
         else:
-            self.complete(pieces)
+            self._client.later(partial(self._go_on, steps))
 
-    def _steps(self, reads: list[PartitionRead], error: ErrorCode, pieces: list[Any]) -> Iterator[None]:
+    def _steps(self, reads: list[PartitionRead], error: ErrorCode) -> Generator[None, None, list[Any]]:
         leaders: list[BrokerId] = []
         for start in range(0, len(reads), READS_PER_TURN):
             together = reads[start : start + READS_PER_TURN]
@@ -250,8 +249,10 @@ class FetchReply(PendingReply):
             yield
         nodes = self._addresses_of(leaders) if leaders else ()
         version, number = self._version, self.correlation_id
-        yield from fetch_reply_in_steps(
-            version, number, error, self.session_id, reads, pieces=pieces, step=READS_PER_TURN, nodes=nodes
+        return (
+            yield from fetch_reply_in_steps(
+                version, number, error, self.session_id, reads, step=READS_PER_TURN, nodes=nodes
+            )
         )
 
     def _prepare(self, reads: list[PartitionRead]) -> list[BrokerId]:

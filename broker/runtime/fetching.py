@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from raftlog.broker.core.fetch.session import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
@@ -52,14 +53,15 @@ class Reading:
     `ends`: it is said whatever there is, for nobody waits any longer.
     """
 
-    __slots__ = ("ends", "is_urgent", "reads", "steps", "total")
+    __slots__ = ("ends", "entries", "is_urgent", "reads", "total")
 
     def __init__(self, *, ends: bool) -> None:
         self.ends = ends
         self.is_urgent = False
         self.reads: list[PartitionRead] = []
         self.total = 0
-        self.steps: Generator[None, None, None] | None = None
+        # Those that it has not come to yet; None before it begins.
+        self.entries: Iterable[FetchedPartition] | None = None
 
     def is_enough(self, params: FetchParams) -> bool:
         """Whether it is answered now."""
@@ -192,16 +194,6 @@ class FetchService:
             delayed.wake()
         return delayed
 
-    def read(self, reading: Reading, session: FetchSession, params: FetchParams) -> bool:
-        """Begin or go on with a pass over the session's partitions. False if this turn was too short for all."""
-        steps = reading.steps
-        if steps is None:
-            steps = self._steps(reading, session, params)
-        for _ in steps:
-            reading.steps = steps
-            return False
-        return True
-
     def begin_turn(self) -> None:
         """As much may be read now as in any turn."""
         self._left = READS_PER_TURN
@@ -229,69 +221,73 @@ class FetchService:
         """Answer every fetch that waits with what there is: the broker stops."""
         self.timers.expire_all(DelayedFetch)
 
-    def _steps(self, reading: Reading, session: FetchSession, params: FetchParams) -> Generator[None, None, None]:
-        """Read what is ready, oldest first; a turn ends at each step.
+    def read(self, reading: Reading, session: FetchSession, params: FetchParams) -> bool:
+        """Read what is ready, oldest first: begin a pass, or go on with it. False if this turn was too short for all.
 
         That a partition is dirty is seldom a reason to answer, but every answer says it; before that they are not
         looked at, because there may be thousands. What the session loses between two turns is left out.
         """
-        reads = reading.reads
-        ready, dirty = session.ready, session.dirty
-        some_open_later = session.is_follower and len(self._partitions.opening) > 0
-        is_resumed = False
-        opened = self._partitions.opened
-        for entry in list(session.partitions.values() if params.whole_answer else ready):
-            if self._left <= 0:
-                yield
-                is_resumed = True
-                opened = self._partitions.opened
+        ready, dirty, partitions = session.ready, session.dirty, self._partitions
+        entries = reading.entries
+        is_resumed = entries is not None
+        if entries is None:
+            entries = iter(list(session.partitions.values() if params.whole_answer else ready))
+        reads, total, is_urgent = reading.reads, reading.total, reading.is_urgent
+        left, opened = self._left, partitions.opened
+        some_open_later = session.is_follower and len(partitions.opening) > 0
+        for entry in entries:
+            if left <= 0:
+                reading.entries = chain((entry,), entries)
+                break
             if is_resumed and not session.has(entry):
                 continue
-            self._left -= 1
+            left -= 1
             if some_open_later and self.followers.awaits_opening(entry):
                 ready.pop(entry, None)
                 # The next request of the session need not look at all the others again.
-                reading.is_urgent |= params.whole_answer and session.session_id != NO_SESSION
+                is_urgent = is_urgent or (params.whole_answer and session.session_id != NO_SESSION)
                 continue
-            read = self._read(entry, params, params.bytes_max - reading.total, reading.total == 0)
-            if self._partitions.opened != opened:
-                self._left -= OPENING_AS_READS * (self._partitions.opened - opened)
-                opened = self._partitions.opened
+            read = self._read(entry, params, params.bytes_max - total, total == 0)
+            if partitions.opened != opened:
+                left -= OPENING_AS_READS * (partitions.opened - opened)
+                opened = partitions.opened
             ready.pop(entry, None)
             if read.records is not None or read.more:
                 # To the end of the line, so that the next fetch begins with somebody else.
                 ready[entry] = None
-                reading.total += read.size
+                total += read.size
             if read.cannot_wait:
-                reading.is_urgent = True
+                is_urgent = True
                 ready[entry] = None
             elif session.wakes_when_dirty and read.has_changed:
-                reading.is_urgent = True
+                is_urgent = True
             elif read.records is None and not params.whole_answer:
                 if read.has_changed:
                     dirty[entry] = None
                 continue
             dirty.pop(entry, None)
             reads.append(read)
-        if session.dirty and (reading.is_enough(params) or session.wakes_when_dirty):
-            yield from self._read_dirty(reading, session, params)
+        else:
+            reading.entries = ()
+            reading.total, reading.is_urgent = total, is_urgent
+            self._left = left
+            return not (dirty and (reading.is_enough(params) or session.wakes_when_dirty)) or (
+                self._read_dirty(reading, session, params)
+            )
+        reading.total, reading.is_urgent = total, is_urgent
+        self._left = left
+        return False
 
     def _read(self, entry: FetchedPartition, params: FetchParams, budget: int, min_one: bool) -> PartitionRead:
         if entry.session.is_follower:
             return self.followers.read(entry, budget, min_one)
         return self.consumers.read(entry, params, budget, min_one)
 
-    def _read_dirty(
-        self, reading: Reading, session: FetchSession, params: FetchParams
-    ) -> Generator[None, None, None]:
-        """What there is to say of partitions without records."""
-        is_resumed = False
+    def _read_dirty(self, reading: Reading, session: FetchSession, params: FetchParams) -> bool:
+        """What there is to say of partitions without records; False if this turn was too short for all."""
         for entry in list(session.dirty):
             if self._left <= 0:
-                yield
-                is_resumed = True
-            if is_resumed and not session.has(entry):
-                continue
+                return False
             self._left -= 1
             session.dirty.pop(entry, None)
             read = self._read(entry, params, 0, False)
@@ -302,6 +298,7 @@ class FetchService:
             elif read.has_changed:
                 reading.reads.append(read)
                 reading.is_urgent |= session.wakes_when_dirty
+        return True
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if what this and the sessions promise does not hold."""

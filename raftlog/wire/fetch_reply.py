@@ -7,7 +7,7 @@ A partition without records has zero-length records, never null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from struct import Struct
 from typing import Any, Protocol
 
@@ -102,12 +102,14 @@ def encode_fetch_reply(
     """The whole frame, with its length and header: buffers, and the ranges among the records as they were given."""
     if not reads and not error and version >= _FLEXIBLE_FROM:
         return [_NOTHING.pack(_NOTHING_LENGTH, correlation_id, session_id, 1)]
-    pieces: list[Any] = []
-    for _ in fetch_reply_in_steps(
-        version, correlation_id, error, session_id, reads, pieces=pieces, step=len(reads), nodes=nodes
-    ):
-        pass
-    return pieces
+    head, writer, by_topic = _begun(version, error, session_id, reads)
+    for topic, topic_reads in by_topic.items():
+        writer.topic(topic)
+        writer.count(len(topic_reads))
+        for read in topic_reads:
+            writer.partition(read)
+        writer.end_topic()
+    return _ended(head, writer, correlation_id, nodes)
 
 
 def fetch_reply_in_steps(
@@ -117,22 +119,12 @@ def fetch_reply_in_steps(
     session_id: int,
     reads: Sequence[PartitionReply],
     *,
-    pieces: list[Any],
     step: int,
     nodes: Sequence[Node] = (),
-) -> Iterator[None]:
-    """Put the same into `pieces`, in steps of so many partitions."""
-    flexible = version >= _FLEXIBLE_FROM
+) -> Generator[None, None, list[Any]]:
+    """The same in steps of so many partitions."""
+    head, writer, by_topic = _begun(version, error, session_id, reads)
     left = step
-    by_topic: dict[Topic, list[PartitionReply]] = {}
-    for read in reads:
-        by_topic.setdefault(read.entry.topic, []).append(read)
-    head = bytearray(_FRAME.size)
-    if flexible:
-        head += b"\x00"
-    head += _TOP.pack(0, error, session_id) if version >= _SESSIONS_SINCE else _THROTTLE.pack(0)
-    writer = _Writer(version, head, pieces)
-    writer.count(len(by_topic))
     for topic, topic_reads in by_topic.items():
         writer.topic(topic)
         writer.count(len(topic_reads))
@@ -142,12 +134,31 @@ def fetch_reply_in_steps(
                 left = step
             left -= 1
             writer.partition(read)
-        if flexible:
-            writer.memory.append(0)
-    if flexible:
+        writer.end_topic()
+    return _ended(head, writer, correlation_id, nodes)
+
+
+def _begun(
+    version: int, error: ErrorCode, session_id: int, reads: Sequence[PartitionReply]
+) -> tuple[bytearray, _Writer, dict[Topic, list[PartitionReply]]]:
+    by_topic: dict[Topic, list[PartitionReply]] = {}
+    for read in reads:
+        by_topic.setdefault(read.entry.topic, []).append(read)
+    head = bytearray(_FRAME.size)
+    if version >= _FLEXIBLE_FROM:
+        head += b"\x00"
+    head += _TOP.pack(0, error, session_id) if version >= _SESSIONS_SINCE else _THROTTLE.pack(0)
+    writer = _Writer(version, head)
+    writer.count(len(by_topic))
+    return head, writer, by_topic
+
+
+def _ended(head: bytearray, writer: _Writer, correlation_id: int, nodes: Sequence[Node]) -> list[Any]:
+    if writer.flexible:
         writer.nodes(nodes)
-    writer.finish()
+    pieces = writer.finish()
     _FRAME.pack_into(head, 0, writer.length - _INT32.size, correlation_id)
+    return pieces
 
 
 class _Writer:
@@ -155,17 +166,22 @@ class _Writer:
 
     __slots__ = ("flexible", "length", "memory", "pieces", "version")
 
-    def __init__(self, version: int, head: bytearray, pieces: list[Any]) -> None:
+    def __init__(self, version: int, head: bytearray) -> None:
         self.version = version
         self.flexible = version >= _FLEXIBLE_FROM
         self.memory = head
-        self.pieces = pieces
+        self.pieces: list[Any] = []
         self.length = 0
 
-    def finish(self) -> None:
+    def finish(self) -> list[Any]:
         self.length += len(self.memory)
         if self.memory:
             self.pieces.append(self.memory)
+        return self.pieces
+
+    def end_topic(self) -> None:
+        if self.flexible:
+            self.memory.append(0)
 
     def count(self, count: int) -> None:
         self.memory += encode_unsigned_varint(count + 1) if self.flexible else _INT32.pack(count)
