@@ -69,10 +69,12 @@ def serve(services: Services, raw: RawRequest) -> None:
         reads = _refused_everywhere(request, session) if raw.version < _SESSIONS_SINCE else []
         raw.connection.reply(encode_fetch_reply(raw.version, raw.correlation_id, session, NO_SESSION, reads))
         return
-    _watch_follower(fetches, raw.connection, session, request)
+    if session.is_follower:
+        _watch_follower(fetches, raw.connection, session, request)
     in_session = session.session_id != NO_SESSION and request.session_epoch > INITIAL_EPOCH
+    params = _params(fetches, request, in_session=in_session)
     reply = FetchReply(services, raw.connection, raw.version, raw.correlation_id, session.session_id)
-    delayed = fetches.fetch(session, _params(fetches, session, request), reply)
+    delayed = fetches.fetch(session, params, reply)
     if delayed is None:
         return
     reply.delayed = delayed
@@ -85,17 +87,17 @@ def serve(services: Services, raw: RawRequest) -> None:
 def _watch_follower(
     fetches: FetchService, connection: Connection, session: FetchSession, request: FetchRequest
 ) -> None:
-    if session.is_follower and request.session_epoch == INITIAL_EPOCH:
+    if request.session_epoch == INITIAL_EPOCH:
         connection.watch_broker(partial(fetches.follower_lost, session))
 
 
-def _params(fetches: FetchService, session: FetchSession, request: FetchRequest) -> FetchParams:
+def _params(fetches: FetchService, request: FetchRequest, *, in_session: bool) -> FetchParams:
     return _shared_params(
         request.max_wait_ms / 1000,
         request.min_bytes,
         min(request.max_bytes, fetches.bytes_max),
         request.isolation_level == _READ_COMMITTED,
-        session.session_id == NO_SESSION or request.session_epoch <= INITIAL_EPOCH,
+        not in_session,
     )
 
 
@@ -126,9 +128,9 @@ async def _serve_in_turns(context: RequestContext, request: FetchRequest, reply:
     if request.isolation_level in _ISOLATION_LEVELS:
         session = fetches.open(request, version)
     if not isinstance(session, ErrorCode):
-        if connection.closed and session.is_follower:
+        if session.is_follower and connection.closed:
             fetches.follower_lost(session)
-        else:
+        elif session.is_follower:
             _watch_follower(fetches, connection, session, request)
         session = await _changed_in_turns(fetches, session, request)
         # Else the collector walks it, with all that is read.
@@ -143,7 +145,8 @@ async def _serve_in_turns(context: RequestContext, request: FetchRequest, reply:
         return
     else:
         reply.session_id = session.session_id
-        reply.delayed = fetches.fetch(session, _params(fetches, session, request), reply)
+        in_session = session.session_id != NO_SESSION and request.session_epoch > INITIAL_EPOCH
+        reply.delayed = fetches.fetch(session, _params(fetches, request, in_session=in_session), reply)
         if reply.delayed is not None and not reply.delayed.is_reading:
             return
     await wait_for(at_rest)

@@ -73,7 +73,8 @@ class SessionWatches:
                 entry.session.reads_replicas and partition.read_error is ErrorCode.NONE
             ):
                 return partition
-        found = self.find(entry)
+        find = self._partitions.find_replica if entry.session.reads_replicas else self._partitions.find
+        found = find(entry.topic.name, entry.topic.topic_id, entry.index)
         if watch is None or found is not watch.partition:
             self.release(entry)
             if not isinstance(found, ErrorCode):
@@ -81,9 +82,8 @@ class SessionWatches:
         return found
 
     def find(self, entry: FetchedPartition) -> Partition | ErrorCode:
-        """The same, and it is not watched."""
-        find = self._partitions.find_replica if entry.session.reads_replicas else self._partitions.find
-        return find(entry.topic.name, entry.topic.topic_id, entry.index)
+        """The partition that it was read from, which is not watched from now on."""
+        return self._partitions.find_replica(entry.topic.name, entry.topic.topic_id, entry.index)
 
     def count_sent(self, entry: FetchedPartition, size: int) -> None:
         """So many bytes of its records go out."""
