@@ -127,7 +127,8 @@ class Connection:
                 self._arrived(self._arriving, count)
             elif self.repeat_matcher is None or not self._is_repeated(self.repeat_matcher, count):
                 end = len(self._stash) + count
-                self._stash = b""
+                if self._stash:
+                    self._keep(b"")
                 self._consume(end)
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             self.fail(error)
@@ -237,7 +238,11 @@ class Connection:
                 return
             # Wait, with what has come, for its turn.
             self._pause()
-        self._stash = bytes(memory.shared[position:end])
+        self._keep(bytes(memory.shared[position:end]))
+
+    def _keep(self, rest: bytes) -> None:
+        self._side.memory.keep(len(rest) - len(self._stash))
+        self._stash = rest
 
     def _at_limit(self) -> bool:
         return (
@@ -293,7 +298,8 @@ class Connection:
         if arriving is not None and self._arriving_filled == self._arriving_size:
             self._serve_arrived(arriving)
         elif self._stash:
-            stash, self._stash = self._stash, b""
+            stash = self._stash
+            self._keep(b"")
             self._side.memory.shared[: len(stash)] = stash
             self._consume(len(stash))
 
@@ -429,7 +435,7 @@ class Connection:
         self._side.memory.give_back(self)
         places, self._places = self._places, []
         self._queue.clear()
-        self._stash = b""
+        self._keep(b"")
         matcher, self.repeat_matcher = self.repeat_matcher, None
         transport.close(reason, fault)
         for place in places:

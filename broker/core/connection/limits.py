@@ -39,8 +39,13 @@ SLOW_PART = 64
 """Whose request has grown by less than one part in so many of what it holds has to give it up: 3 MiB a second of 95,
 or 32 KiB of one."""
 
+KEPT_PART = 8
+"""What connections keep of requests that they have received and cannot look at yet may be one part in so many of the
+memory for requests; then less is received at once."""
+
 PRESSED_RECEIVE_BYTES = 64 * KIB
-"""How much is received at once while somebody waits for memory: of a request that has to wait, too, so much is kept."""
+"""How much is received at once while somebody waits for memory, or much is kept: of a request that has to wait, too, so
+much is kept."""
 
 SPARE_BUFFER_BYTES_MAX = 8 * MIB
 """Buffers for large requests that are kept for the next one instead of being given back to the system."""

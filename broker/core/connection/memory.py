@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from raftlog.broker.core.connection.limits import (
     ARRIVING_BYTES_MAX,
+    KEPT_PART,
     PRESSED_RECEIVE_BYTES,
     RECEIVE_BUFFER_BYTES,
     SLOW_PART,
@@ -79,6 +80,7 @@ class ReceiveMemory:
         "_window_ends",
         "bytes_max",
         "given_out_bytes",
+        "kept_bytes",
         "offered",
         "shared",
     )
@@ -93,8 +95,10 @@ class ReceiveMemory:
         """`call_soon` has to call what it is given in a later turn, `call_later` after so many seconds."""
         self.shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.offered = self.shared
-        """The part of it that is received into: less of it while somebody waits for memory."""
+        """The part of it that is received into: less of it while somebody waits for memory, or much is kept."""
         self.given_out_bytes = 0
+        self.kept_bytes = 0
+        """What was received, and lies with the connections until they can look at it."""
         self.bytes_max = bytes_max
         self._call_soon, self._call_later, self._now = call_soon, call_later, now
         self._shares: dict[Holder, _Share] = {}
@@ -126,7 +130,7 @@ class ReceiveMemory:
         wait = (self._now() + size / WAITING_BYTES_PER_SECOND, self._numbers, size, holder)
         heappush(self._waiting[size > SMALL_REQUEST_BYTES], wait)
         self._waits[holder] = self._numbers
-        self.offered = self.shared[:PRESSED_RECEIVE_BYTES]
+        self._offer()
         if not self._is_looking:
             self._begin_window()
         return None
@@ -144,6 +148,15 @@ class ReceiveMemory:
                     self._spare_bytes += share.size
         if self.offered is not self.shared:
             self._serve_waiting()
+
+    def keep(self, more: int) -> None:
+        """So many bytes more, or less, are kept by a connection."""
+        self.kept_bytes += more
+        self._offer()
+
+    def _offer(self) -> None:
+        is_pressed = bool(self._waits) or self.kept_bytes > self.bytes_max // KEPT_PART
+        self.offered = self.shared[:PRESSED_RECEIVE_BYTES] if is_pressed else self.shared
 
     def _give(self, holder: Holder, size: int) -> mmap:
         spare = self._spare.get(size)
@@ -183,8 +196,7 @@ class ReceiveMemory:
         # What large ones get out of the way may let small ones pass, and the other way round.
         while self._serve(small=True) or self._serve(small=False):
             pass
-        if not self._waits:
-            self.offered = self.shared
+        self._offer()
 
     def _serve(self, *, small: bool) -> bool:
         """Whether the first who waits for little, or for much, has got it."""
@@ -232,7 +244,8 @@ class ReceiveMemory:
             raise InvariantViolation(f"{self.given_out_bytes} bytes are given out, above {self.bytes_max}")
         if self._waits:
             self._check_waits()
-        if bool(self._waits) != (self.offered is not self.shared) or (self._waits and not self._is_looking):
+        is_pressed = bool(self._waits) or self.kept_bytes > self.bytes_max // KEPT_PART
+        if is_pressed != (self.offered is not self.shared) or (self._waits and not self._is_looking):
             raise InvariantViolation(f"{len(self._waits)} wait for memory, and nobody looks")
 
     def _check_waits(self) -> None:

@@ -171,6 +171,7 @@ class Connections(RuleBasedStateMachine):
     @invariant()
     def all_is_in_order(self) -> None:
         self.memory.check_invariants()
+        assert self.memory.kept_bytes == sum(len(client.connection._stash) for client in self.clients)
         for client in self.clients:
             client.connection.check_invariants()
             assert client.transport.ended is None and not client.transport.bugs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.broker.core.connection.limits import (
+    KEPT_PART,
     PRESSED_RECEIVE_BYTES,
     RECEIVE_BUFFER_BYTES,
     SLOW_SECONDS,
@@ -122,6 +123,21 @@ def test_less_is_received_at_once_while_somebody_waits() -> None:
     assert len(world.memory.offered) == RECEIVE_BUFFER_BYTES
     holder.end()
     assert world.memory.given_out_bytes == 0
+
+
+def test_less_is_received_at_once_while_connections_keep_much_that_they_cannot_look_at_yet() -> None:
+    """A client with as many requests under way as it may have sends half a MiB more, and thousands of them a GiB."""
+    world = World()
+    for _ in range(BOUND // KEPT_PART // RECEIVE_BUFFER_BYTES):
+        world.memory.keep(RECEIVE_BUFFER_BYTES)
+    assert len(world.memory.offered) == RECEIVE_BUFFER_BYTES
+    world.memory.keep(1)
+    holder = Sender(world, 60)
+    holder.end()
+    assert len(world.memory.offered) == PRESSED_RECEIVE_BYTES
+    world.memory.keep(-1)
+    assert len(world.memory.offered) == RECEIVE_BUFFER_BYTES
+    world.memory.check_invariants()
 
 
 @pytest.mark.parametrize("size", [80, 64])
