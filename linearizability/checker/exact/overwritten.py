@@ -22,8 +22,11 @@ from raftlog.linearizability.checker.values import freeze
 # A write with the value that it leaves and its place in the history; one of unknown outcome comes after all others.
 _Write: TypeAlias = tuple[int, Any, Operation]
 # An answer that no write explains that had returned by then: its place, itself, what it found, the last such write of
-# that, and the write that may have come between the two.
-_Doubt: TypeAlias = "tuple[int, Operation, Any, Operation | None, Operation | None]"
+# that, and, if there is one, the write that came between the two.
+_Doubt: TypeAlias = "tuple[int, Operation, Any, Operation | None, Operation]"
+
+_BEFORE_ALL = -(1 << 64)  # before every stamp
+_INITIAL = Operation("", "write", None, call=_BEFORE_ALL, returned=_BEFORE_ALL)  # it left the initial value
 
 
 def check_overwritten(operations: Sequence[Operation], initial: Any = None) -> ZoneViolation | None:
@@ -44,7 +47,7 @@ def check_overwritten(operations: Sequence[Operation], initial: Any = None) -> Z
                 soonest[left] = write
         later = soonest.get(value)
         if later is None or answer.returned is None or later.call > answer.returned:
-            if source is not None or value == initial:
+            if source is not None:
                 violation = _overwritten(answer, value, source, blocker)
             elif later is None:
                 violation = ZoneViolation("unwritten", (value,), (answer,))
@@ -60,9 +63,9 @@ def _gather(operations: Sequence[Operation], initial: Any) -> tuple[list[_Doubt]
     doubts: list[_Doubt] = []
     writes: list[_Write] = []
     unknown: list[_Write] = []
-    ended: dict[Any, Operation] = {}  # by value the write that returned last
-    returns: list[int] = []  # of writes; and of each, the one called last among it and those before
-    latest: list[Operation] = []
+    ended = {initial: _INITIAL}  # by value the write that returned last
+    returns = [_BEFORE_ALL]  # of writes; and of each, the one called last among it and those before
+    latest = [_INITIAL]
     for place, operation in enumerate(operations):
         function = operation.function
         if operation.outcome is not OK:
@@ -72,25 +75,21 @@ def _gather(operations: Sequence[Operation], initial: Any) -> tuple[list[_Doubt]
         left = operation.input
         if function != "write":
             found = operation.output
+            if function == "cas" and found is False:
+                continue
             if function == "cas":
-                if found is False:
-                    continue
                 found, left = left
             try:
                 source = ended.get(found)
             except TypeError:
                 found = freeze(found)
                 source = ended.get(found)
+            blocker = _INITIAL
             # What ended before it was called cannot have come after a write that had not.
-            if source is None or source.returned < operation.call:  # type: ignore[operator]
-                before = bisect_left(returns, operation.call)
-                blocker = latest[before - 1] if before else None
-                if source is None:
-                    doubtful = blocker is not None or found != initial
-                else:
-                    doubtful = blocker is not None and source.returned < blocker.call  # type: ignore[operator]
-                if doubtful:
-                    doubts.append((place, operation, found, source, blocker))
+            if source is not None and source.returned < operation.call:  # type: ignore[operator]
+                blocker = latest[bisect_left(returns, operation.call) - 1]
+            if source is None or source.returned < blocker.call:  # type: ignore[operator]
+                doubts.append((place, operation, found, source, blocker))
             if function == "read":
                 continue
         try:
@@ -100,14 +99,13 @@ def _gather(operations: Sequence[Operation], initial: Any) -> tuple[list[_Doubt]
             ended[left] = operation
         writes.append((place, left, operation))
         returns.append(operation.returned)  # type: ignore[arg-type]
-        latest.append(operation if not latest or operation.call > latest[-1].call else latest[-1])
+        latest.append(operation if operation.call > latest[-1].call else latest[-1])
     writes += unknown
     return doubts, writes
 
 
-def _overwritten(answer: Operation, value: Any, source: Operation | None, blocker: Operation | None) -> ZoneViolation:
-    assert blocker is not None
-    found = (blocker, answer) if source is None else (source, blocker, answer)
+def _overwritten(answer: Operation, value: Any, source: Operation, blocker: Operation) -> ZoneViolation:
+    found = (blocker, answer) if source is _INITIAL else (source, blocker, answer)
     return ZoneViolation("overwritten", (value, _written(blocker)), found)
 
 

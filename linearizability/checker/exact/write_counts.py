@@ -86,12 +86,12 @@ def _check(operations: Sequence[Operation], initial: Any) -> Operation | None:
     values: dict[Any, _Value] = {initial: _Value(_BEFORE_ALL)}
     values[initial].free.append(_BEFORE_ALL)
     unknown: list[Operation] = []
-    returns: list[int] = []  # of what proves a value; and of each, among it and those before:
-    lasts: list[int] = []  # the call of the one called last,
-    proven: list[Any] = []  # the value that it proves,
-    others: list[int] = []  # and the call of the last that proves another
     last = other = _BEFORE_ALL
     now: Any = None
+    returns = [_BEFORE_ALL]  # of what proves a value; and of each, among it and those before:
+    lasts = [last]  # the call of the one called last,
+    proven: list[Any] = [now]  # the value that it proves,
+    others = [other]  # and the call of the last that proves another
     for operation in operations:
         function = operation.function
         if operation.outcome is not OK:
@@ -117,9 +117,7 @@ def _check(operations: Sequence[Operation], initial: Any) -> Operation | None:
             before = other if found == now else last
             if before > known.answered or before > known.ended:
                 place = bisect_left(returns, call) - 1
-                before = _BEFORE_ALL if place < 0 else others[place] if found == proven[place] else lasts[place]
-                if before > known.answered or before > known.ended:
-                    known.answer(operation, before)
+                known.answer(operation, others[place] if found == proven[place] else lasts[place])
         returned: int = operation.returned  # type: ignore[assignment]
         if writes:
             known = values.get(left)

@@ -101,12 +101,14 @@ def _gather(operations: Sequence[Operation], clusters: _Clusters) -> None:
                 place = place_of(value, fresh)
             except TypeError:
                 place = place_of(freeze(value), fresh)
-            if place < fresh:
-                if operation.call > last[place]:
-                    last[place] = operation.call
+            if place == fresh:
+                unwritten += 1
+                write.append(None)
+            elif operation.call > last[place]:
+                last[place] = operation.call
                 continue
-            unwritten += 1
-            write.append(None)
+            else:
+                continue
         elif function == "write":
             value = operation.input
             try:

@@ -114,8 +114,7 @@ class DepthFirst:
             while called_at <= returned:
                 transition = transitions[arrival]
                 if transition.observer:
-                    if transition[state] < 0:
-                        observers += (arrival,)
+                    observers += (arrival,) if transition[state] < 0 else ()
                 elif arrival in unknown:
                     pending += (arrival,)
                 else:
@@ -134,9 +133,8 @@ class DepthFirst:
                 more = True
                 if alone:
                     transition = transitions[mutators[0]]
-                    then = transition[state]
-                    if then >= 0 and transitions[position][then] < 0:
-                        then = _NOTHING
+                    after = transition[state]
+                    then = after if after >= 0 and transitions[position][after] >= 0 else _NOTHING
             if more:
                 here = (state, mutators, observers, pending, horizon)
                 if turned and not self._is_worth(index, here):
@@ -146,12 +144,10 @@ class DepthFirst:
                 obvious = goes_on and then >= 0 and (alone or not transition.constant) and then != numbering.unseen
                 ways = self._ways(index, returned, here, obvious)
                 choices.append((ways, index, called))
-                if not goes_on:
+                first = here if obvious else next(ways, None) if goes_on else None
+                if first is None:
                     return index
-                if not obvious:
-                    first = next(ways, None)
-                    if first is None:
-                        return index
+                if first is not here:
                     state, mutators, observers, pending, horizon = first
                     continue
             elif then < 0:

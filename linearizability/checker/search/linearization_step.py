@@ -186,11 +186,14 @@ class LinearizationStep:
                 # What leaves the state as it was may still have hidden what was called since the last constant call.
                 if is_pending and then == state and not (constant and absorbs & ~(absorbed | done)):
                     continue
-                if via is not None and not fresh and (own == bit or via[0] > rank):
-                    # It need not wait for the one before when the other order leads to the same.
-                    middle = transition[origin]
-                    if middle >= 0 and via[2][middle] == then:
-                        continue
+                if (
+                    via is not None
+                    and not fresh
+                    and (own == bit or via[0] > rank)
+                    and (middle := transition[origin]) >= 0
+                    and via[2][middle] == then
+                ):
+                    continue  # it need not wait for the one before: the other order leads to the same
                 seen = acceptance.get(then)
                 if seen is None:
                     seen = frontier.accept(then)

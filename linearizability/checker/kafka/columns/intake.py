@@ -388,7 +388,7 @@ class Intake:
         element_key, writer, offsets = self._element_key, self._writer, self._offset
         segment_key, segment_row = self._segment_key, self._segment_row
 
-        def poll(records: Any) -> None:
+        def take(records: Any) -> None:
             for key, pairs in records.items() if type(records) is dict else _by_name(records):
                 known = numbers.get(key)
                 if known is None:
@@ -398,25 +398,35 @@ class Intake:
                 elements = all_elements[known]
                 segment_key.append(known)
                 segment_row.append(len(polled))
-                try:
-                    for offset, value in pairs:
-                        element = elements.get(value)
-                        if element is None:
-                            element = elements[value] = len(values)
-                            values.append(value)
-                            element_key.append(known)
-                            writer.append(NOBODY)
-                            offsets.append(offset if type(offset) is int and 0 <= offset < OFFSET_LIMIT else NOWHERE)
-                        if offsets[element] != offset:
-                            self._place(element, offset)
-                        polled.append(element)
-                except (TypeError, ValueError):
-                    del polled[segment_row[-1] :]
-                    self._poll_one_by_one(known, pairs)  # it holds what cannot be looked up, or is no list of pairs
+                for offset, value in pairs:
+                    element = elements.get(value)
+                    if element is None:
+                        element = elements[value] = len(values)
+                        values.append(value)
+                        element_key.append(known)
+                        writer.append(NOBODY)
+                        offsets.append(offset if type(offset) is int and 0 <= offset < OFFSET_LIMIT else NOWHERE)
+                    if offsets[element] != offset:
+                        self._place(element, offset)
+                    polled.append(element)
+
+        def poll(records: Any) -> None:
+            segment_count, polled_count = len(segment_key), len(polled)
+            try:
+                take(records)
+            except (TypeError, ValueError):
+                # It holds what cannot be looked up, or is no list of pairs.
+                del segment_key[segment_count:], segment_row[segment_count:], polled[polled_count:]
+                for key, pairs in records.items() if type(records) is dict else _by_name(records):
+                    self._poll_one_by_one(self.key(key), pairs)
 
         return poll
 
     def _poll_one_by_one(self, key: int, pairs: Any) -> None:
+        if not pairs:
+            return
+        self._segment_key.append(key)
+        self._segment_row.append(len(self._polled))
         name, elements = self.columns.keys.names[key], self._elements[key]
         for pair in sequence(pairs, name):
             if (type(pair) is not list and type(pair) is not tuple) or len(pair) != 2:

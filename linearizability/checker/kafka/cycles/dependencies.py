@@ -188,11 +188,7 @@ class _Graph:
             reach[nodes[place]] = best
             inside.append(near)
         for component in components(after - first, inside):
-            best = LONG_AGO
-            for member in component:
-                for near_source in (member, *inside[member]):
-                    if reach[nodes[first + near_source]] > best:
-                        best = reach[nodes[first + near_source]]
+            best = max([reach[nodes[first + near]] for member in component for near in (member, *inside[member])])
             for member in component:
                 reach[nodes[first + member]] = best
             if len(component) > 1:
