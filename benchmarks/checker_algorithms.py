@@ -165,6 +165,9 @@ def kinds() -> dict[str, Kind]:
         "counter, unknown": Kind(
             world("counter", seeds=[0], count=400, clients=8, unknown=0.05, wrong=0.01), models["counter"]
         ),
+        "counter, long, bad, explained": Kind(
+            world("counter", seeds=[1], count=20_000, clients=4, wrong=0.0002), models["counter"], True
+        ),
         "counter, equal adds, 12 clients": Kind(
             world("counter", ask=_add_one, count=600, clients=12, wrong=0.01), models["counter"]
         ),
