@@ -473,7 +473,7 @@ class Consumer(Positions):
             if any(known.partition_count(name) != count for name, count in before.items()):
                 self._runner.member.changed("the number of partitions changed")
             self._runner.wake()
-        elif topics := self._subscription.names():
+        elif self.settings.group is None and (topics := self._subscription.names()):
             fresh = frozenset(known.partitions_of(sorted(topics))) - self.assignment
             self._add(frozenset(each for each in fresh if each[1] >= before.get(each[0], 0)), {})
 

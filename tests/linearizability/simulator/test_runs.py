@@ -98,7 +98,7 @@ QUICKLY_NOTICED = (
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "lso-off-by-one", "init-without-fencing",
     "ids-expire-in-use", "client-numbers-anew", "end-before-vouched", "end-beyond-committed",
-    "replaced-static-commits", "outsiders-commit", "batches-not-verified", "client-commits-taken",
+    "replaced-static-commits", "outsiders-commit", "batches-not-verified",
 )  # fmt: skip
 
 

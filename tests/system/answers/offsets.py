@@ -157,6 +157,7 @@ def commits_of_older_epochs(asker: Asker) -> None:
     commit("given up", "m1", 1, 2, 3)
     heartbeat("m2 gets it", member_id="m2", member_epoch=3, **NOTHING_NEW)
     heartbeat("m3 joins", member_id="m3")
+    heartbeat("m1 hears again", member_epoch=3, **NOTHING_NEW)
     heartbeat("m1 gives up another", member_epoch=3, **{**NOTHING_NEW, **heartbeat.owning(0)})
     commit("given up again", "m1", 2, 3, 4)
     heartbeat("m2 hears", member_id="m2", member_epoch=3, **NOTHING_NEW)
