@@ -97,7 +97,7 @@ class FollowerReads:
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return PartitionRead(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
         entry.acknowledged = True
-        follower.contact = session
+        follower.heard(session, session.replica_epoch)
         partition.acknowledged(follower, offset, entry.log_start_offset)
         return None
 

@@ -78,6 +78,8 @@ class SessionWatches:
         if watch is None or found is not watch.partition:
             self.release(entry)
             if not isinstance(found, ErrorCode):
+                # Where a follower is was said to what it was read from before: its log was offline meanwhile.
+                entry.acknowledged = False
                 self._watches[entry] = PartitionWatch(entry, found, self._wake)
         return found
 

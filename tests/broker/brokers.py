@@ -357,11 +357,11 @@ class Client:
     """Asks one broker over a connection of its own."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        self.broker = broker
         self._correlation_id = 0
 
     async def __aenter__(self) -> Client:
-        self._reader, self._writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+        self._reader, self._writer = await asyncio.open_connection(self.broker.host, self.broker.port)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -89,6 +89,13 @@ class Follower:
     def __repr__(self) -> str:
         return f"Follower({self.broker_id} at {self.end_offset})"
 
+    def heard(self, contact: Contact, broker_epoch: BrokerEpoch) -> None:
+        """It tells where it is, which `fetched` notes. A fetch that is refused tells nothing: what is known of the
+        follower is of an earlier life of its broker still (KIP-903).
+        """
+        self.contact = contact
+        self.broker_epoch = broker_epoch
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         """Whether it has, or within `lag_ms_max` had, all that its leader has."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
@@ -247,7 +254,6 @@ class Leadership:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         if broker_epoch != NO_EPOCH and self._terms.broker_epoch(broker_id) > broker_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        follower.broker_epoch = broker_epoch
         return follower
 
     def fetched(self, follower: Follower, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:

@@ -24,6 +24,7 @@ class Session:
 
     def __init__(self, client: Client, replica_id: int, wait_ms: int = WAIT_MS) -> None:
         self._client = client
+        self.broker = client.broker
         self._replica_id = replica_id
         self._wait_ms = wait_ms
         self._id = self._epoch = 0

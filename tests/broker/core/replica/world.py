@@ -200,7 +200,7 @@ class Node:
         if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
             return out_of_range
         self.contacts[fetch.replica].last_used_ms = self.world.now_ms
-        follower.contact = self.contacts[fetch.replica]
+        follower.heard(self.contacts[fetch.replica], fetch.broker_epoch)
         leadership.fetched(follower, fetch.offset, fetch.log_start, log.log_end_offset, self.world.now_ms)
         self._advance()
         self.world.submit(self, leadership.expand(follower, log.high_watermark))
