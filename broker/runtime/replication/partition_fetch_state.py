@@ -130,11 +130,11 @@ class PartitionFetchState:
                 if result.error is not ErrorCode.NONE:
                     return self._not_appended(result.error, result.message)
                 self.partition.traffic.replication_bytes_in += len(fetched.records)
+            self.partition.follow_leader(fetched.high_watermark, fetched.log_start_offset)
         except LogUnavailable as failure:
             return self._failed(str(failure))
         if self.backoff.failures:
             self.backoff.reset()
-        self.partition.follow_leader(fetched.high_watermark, fetched.log_start_offset)
         return ReplicaState.FETCHING
 
     def _refused(self, error: ErrorCode) -> ReplicaState:

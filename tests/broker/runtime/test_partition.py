@@ -5,12 +5,16 @@ from __future__ import annotations
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.verification import NOT_REQUIRED
+from raftlog.broker.core.replica.following import Backoff, ReplicaState
 from raftlog.broker.core.replica.leadership import Leadership, LeaderTerms
 from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 from raftlog.metadata.cluster_commands import IsrProposal
 from raftlog.metadata.records import PartitionState
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from raftlog.wire.messages.fetch import PartitionData
 from tests.broker.store.log_world import START_MS, LogWorld, batch_of
 
 TOPIC_ID = bytes(range(16))
@@ -91,3 +95,26 @@ def test_a_leader_whose_log_fails_behind_a_marker_commits_nothing_that_its_follo
     partition.append_marker(TransactionEnd(7, 0, False, 0), START_MS)
     assert partition.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.log.high_watermark == 0
+
+
+def test_a_follower_whose_log_fails_behind_a_marker_fails_alone() -> None:
+    """What its leader says of the log's start comes with the marker, and finds no log."""
+    world = LogWorld()
+    world.log.open()
+    partition = Partition("t", TOPIC_ID, 0, world.log, Owner())
+    partition.become_follower(state(2, 0))
+    data = batch_of([b"x"], START_MS, producer_id=7, base_sequence=0, transactional=True)
+    marker = encode_transaction_marker(
+        TransactionMarker(False, 0),
+        producer_id=7,
+        producer_epoch=0,
+        timestamp=START_MS,
+        base_offset=1,
+        partition_leader_epoch=0,
+    )
+    followed = PartitionFetchState(partition, BrokerId(2), LeaderEpoch(0), Backoff(5, 100))
+    followed.position(1000)
+    world.disk.failing["open"] = ".txnindex"
+    answer = PartitionData(records=data + marker, high_watermark=2, last_stable_offset=2, log_start_offset=1)
+    assert followed.process(answer) is ReplicaState.FAILED
+    assert world.log.offline_reason is not None
