@@ -94,11 +94,13 @@ class ScheduledTasks:
                 continue
             was_open = log.is_open
             try:
-                if log.apply_retention(now_ms):
-                    removed += 1
-                    await asyncio.sleep(0)
+                has_removed = log.apply_retention(now_ms) > 0
+                # In the same turn: later somebody may have begun to use it.
                 if not was_open and not log.storage.unload() and log.recovery_point == log.log_end_offset:
                     log.storage.close()
+                if has_removed:
+                    removed += 1
+                    await asyncio.sleep(0)
             except LogUnavailable:
                 # It has said why, and is offline.
                 continue
