@@ -462,6 +462,10 @@ class Connection:
         elif self.is_unread:
             reason = "replies lie unread for longer than connections.max.idle.ms"
             self.close(reason, fault=Fault.THE_PEERS)
+        elif self._paused:
+            # Who is not read could have gone long ago, and nobody would hear of it.
+            reason = "as many requests as one may have wait for longer than connections.max.idle.ms"
+            self.close(reason, fault=Fault.THE_PEERS)
 
     @property
     def is_idle(self) -> bool:

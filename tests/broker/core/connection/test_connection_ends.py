@@ -8,7 +8,11 @@ import struct
 import pytest
 
 from raftlog.broker.core.connection.connection import Connection
-from raftlog.broker.core.connection.limits import REQUEST_ARRIVAL_SECONDS_MAX, UNSENT_BYTES_PER_CONNECTION_MAX
+from raftlog.broker.core.connection.limits import (
+    INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
+    REQUEST_ARRIVAL_SECONDS_MAX,
+    UNSENT_BYTES_PER_CONNECTION_MAX,
+)
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.connection.server_side import ServerSide
@@ -20,8 +24,10 @@ from tests.broker.core.connection.fake_transport import FakeTransport, Range
 class World:
     """One connection whose requests are told by their first byte."""
 
-    def __init__(self, request_bytes_max: int = 1 << 20) -> None:
+    def __init__(self, request_bytes_max: int = 1 << 20, *, parks: bool = False) -> None:
+        """`parks`: no request is answered."""
         self.now = 100.0
+        self.parks = parks
         self.transport = FakeTransport()
         self.memory = ReceiveMemory(self.transport.call_soon, self.transport.call_later, lambda: self.now)
         side = ServerSide(self.dispatch, self.memory, lambda: self.now, request_bytes_max)
@@ -31,7 +37,10 @@ class World:
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         if self.raised is not None and frame[0] == ord("!"):
             raise self.raised
-        connection.reply([bytes(frame)])
+        if self.parks:
+            connection.reserve_place()
+        else:
+            connection.reply([bytes(frame)])
 
     def receive(self, data: bytes) -> None:
         buffer = self.connection.receive_buffer()
@@ -124,6 +133,20 @@ def test_a_half_sent_request_has_its_time_and_an_idle_client_its_own() -> None:
     assert idle.transport.ended is None, "connections.max.idle.ms=-1 means for ever"
     idle.connection.check_times(idle.now + 601, 600.0)
     assert idle.transport.ended == ("idle for longer than connections.max.idle.ms", Fault.NOBODYS)
+
+
+def test_who_goes_unseen_with_as_many_requests_parked_as_may_be_is_let_go_in_time() -> None:
+    listened_to, unheard = World(parks=True), World(parks=True)
+    listened_to.receive(framed(b"parked..") * (INFLIGHT_REQUESTS_PER_CONNECTION_MAX - 1))
+    unheard.receive(framed(b"parked..") * (INFLIGHT_REQUESTS_PER_CONNECTION_MAX + 1))
+    for world in (listened_to, unheard):
+        world.connection.check_times(world.now, 600.0)
+        world.connection.check_times(world.now + 600, 600.0)
+    assert unheard.transport.ended is None
+    for world in (listened_to, unheard):
+        world.connection.check_times(world.now + 601, 600.0)
+    assert listened_to.transport.ended is None, "it is read, and so its end is heard of"
+    assert unheard.transport.ended is not None and unheard.transport.ended[1] is Fault.THE_PEERS
 
 
 def test_memory_of_a_large_request_comes_back_when_its_sender_goes() -> None:
