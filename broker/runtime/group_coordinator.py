@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.broker.core.group.config import GroupConfig, MigrationPolicy
-from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions
 from raftlog.wire.errors import InvariantViolation
 
@@ -96,7 +96,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             host.check_invariants()
             used += sum(group.member_bytes for group in host.shard.consumer_groups())
             for group in host.shard.classic_groups():
-                used += sum(size_of(member.protocols) for member in group.members.values())
+                used += sum(member.size for member in group.members.values())
                 used += MEMBER_BYTES * len(group.pending_joins)
         if self._memory.used != used:
             raise InvariantViolation(f"members take {used} bytes, and {self._memory.used} are counted")

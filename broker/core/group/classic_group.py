@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
 from raftlog.broker.core.group.group import Committer, Group
-from raftlog.broker.core.group.member import MEMBER_BYTES, Member, MemoryBudget, Protocols, Ticket, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, Member, MemoryBudget, Protocols, Ticket
 from raftlog.broker.core.group.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -268,6 +268,15 @@ class ClassicGroup(Group):
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Give a member what it is to read."""
+        self.memory.used += len(assignment) - len(member.assignment)
+        member.assignment = assignment
+
+    def bytes_more(self, assignments: Mapping[str, bytes]) -> int:
+        """How many bytes more than now these assignments take."""
+        return sum(len(assignments.get(name, b"")) - len(member.assignment) for name, member in self.members.items())
+
     def delay_join(self, member: Member, ticket: Ticket) -> Ticket | None:
         """Delay a JoinGroup; an older one of this member, which the caller has to answer, is returned."""
         previous, member.join_ticket = member.join_ticket, ticket
@@ -310,7 +319,7 @@ class ClassicGroup(Group):
     # --- protocols
 
     def _count_protocols(self, member: Member, step: int) -> None:
-        self.memory.used += step * size_of(member.protocols)
+        self.memory.used += step * member.size
         for name, _ in member.protocols:
             self.protocol_support[name] += step
             if self.protocol_support[name] == 0:

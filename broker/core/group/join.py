@@ -139,20 +139,13 @@ def _is_full(group: ClassicGroup, member_id: str, max_size: int) -> bool:
 
 def _has_room(steps: Rebalance, attempt: _Join) -> bool:
     """Whether what the caller brings still fits in; if not, it is told to come again later."""
-    group, memory, limit = steps.group, steps.shard.memory, steps.shard.config.members_max_bytes
-    instance_id = attempt.request.group_instance_id
+    group, instance_id = steps.group, attempt.request.group_instance_id
     known = attempt.request.member_id if instance_id is None else group.static_members.get(instance_id, "")
     member = group.members.get(known)
-    more = size_of(attempt.protocols) - (0 if member is None else size_of(member.protocols))
-    if known in group.pending_joins:
-        more -= MEMBER_BYTES
-    if more <= 0 or memory.used + more <= limit:
-        return True
-    if memory.used_when_logged != memory.used:
-        # Once, and not for every time that a client tries again.
-        memory.used_when_logged = memory.used
-        steps.note(f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use")
-    return False
+    if member is not None:
+        return steps.has_room(size_of(attempt.protocols) - size_of(member.protocols))
+    more = size_of(attempt.protocols, attempt.caller.client_id, instance_id)
+    return steps.has_room(more - MEMBER_BYTES if known in group.pending_joins else more)
 
 
 def _drop_rejected(steps: Rebalance, member_id: str) -> None:

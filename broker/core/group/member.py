@@ -16,8 +16,8 @@ NO_ASSIGNMENT = b""
 
 
 MEMBER_BYTES, PROTOCOL_BYTES = 1024, 128
-"""What a member (or an id given out to one) takes without its protocols, and a protocol without its name and metadata,
-about."""
+"""What a member (or an id given out to one) takes without what its client says, and a protocol without its name and
+metadata, about."""
 
 
 class MemoryBudget:
@@ -30,9 +30,10 @@ class MemoryBudget:
         self.used_when_logged = -1
 
 
-def size_of(protocols: Protocols) -> int:
-    """How much a member with these protocols counts, in bytes."""
-    return MEMBER_BYTES + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+def size_of(protocols: Protocols, *texts: str | None) -> int:
+    """How much a member with these protocols counts, in bytes, of which its client has also said these texts."""
+    size = MEMBER_BYTES + sum(len(text) for text in texts if text is not None)
+    return size + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class Member:
@@ -100,6 +101,11 @@ class Member:
     def vote(self, candidates: set[str]) -> str:
         """The member's favourite of `candidates`, one of which it supports."""
         return next(name for name, _ in self.protocols if name in candidates)
+
+    @property
+    def size(self) -> int:
+        """How much it counts in the memory for members, in bytes."""
+        return size_of(self.protocols, self.client_id, self.group_instance_id) + len(self.assignment)
 
     def __repr__(self) -> str:
         return f"<member {self.member_id} instance={self.group_instance_id}>"

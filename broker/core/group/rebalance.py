@@ -76,6 +76,17 @@ class Rebalance:
         # While it waited, the member had no session time-out that counted.
         self.shard.keep_alive(member, self.now)
 
+    def has_room(self, more: int) -> bool:
+        """Whether so many bytes more still fit into the memory for members; if not, the client is to come again."""
+        memory, limit = self.shard.memory, self.shard.config.members_max_bytes
+        if more <= 0 or memory.used + more <= limit:
+            return True
+        if memory.used_when_logged != memory.used:
+            # Once, and not for every time that a client tries again.
+            memory.used_when_logged = memory.used
+            self.note(f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use")
+        return False
+
     def dismiss(self, member: Member) -> None:
         """Take a member out of the group. Should it still wait for an answer, it is told to join as a new one."""
         self.answer_join(member, ErrorCode.UNKNOWN_MEMBER_ID, "")
@@ -98,7 +109,7 @@ class Rebalance:
         group.remember_rebalance(self.now.wall_ms, group.generation + 1, reason)
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
-                member.assignment = NO_ASSIGNMENT
+                group.assign(member, NO_ASSIGNMENT)
                 self.answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
         group.sync_timer.cancel()
@@ -208,7 +219,7 @@ class Rebalance:
         stored = group.stored
         assert stored is not None and stored.generation == generation
         for stored_member in stored.members:
-            group.members[stored_member.member_id].assignment = stored_member.assignment
+            group.assign(group.members[stored_member.member_id], stored_member.assignment)
         group.transition(GroupState.STABLE, self.now)
         self.note(f"generation {generation} is stable with {len(group.members)} members")
         for member in group.members.values():

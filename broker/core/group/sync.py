@@ -37,6 +37,14 @@ def sync(
     if group.state is GroupState.PREPARING_REBALANCE:
         effects.reply(ticket, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         return effects
+    # If the leader asks again while its assignment is on the way to disk, the first one stands.
+    is_stored = group.stored is not None and group.stored.generation == group.generation
+    assignments = None
+    if member.member_id == group.leader and not is_stored:
+        assignments = {item.member_id: bytes(item.assignment) for item in request.assignments}
+        if not steps.has_room(group.bytes_more(assignments)):
+            effects.reply(ticket, sync_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return effects
     steps.synced(member)
     if group.state is GroupState.STABLE:
         shard.keep_alive(member, now)
@@ -45,10 +53,8 @@ def sync(
     previous = group.delay_sync(member, ticket)
     if previous is not None:
         effects.reply(previous, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-    # If the leader asks again while its assignment is on the way to disk, the first one stands.
-    is_stored = group.stored is not None and group.stored.generation == group.generation
-    if member.member_id == group.leader and not is_stored:
-        steps.store_generation({item.member_id: bytes(item.assignment) for item in request.assignments})
+    if assignments is not None:
+        steps.store_generation(assignments)
     return effects
 
 

@@ -103,11 +103,12 @@ class GroupChange:
         if len(group.members) >= members_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has {members_max} members already.")
 
-    def check_memory(self, before: Subscription, after: Subscription) -> None:
+    def check_memory(self, member_id: str, before: Subscription, after: Subscription) -> None:
         """Raises Refused when what a member brings does not fit in any more; it comes again later. `before` is what it
         said until now, or who had its place."""
         memory, limit = self.shard.memory, self.shard.config.members_max_bytes
-        more = size_of_member(after) - (0 if before is NO_SUBSCRIPTION else size_of_member(before))
+        more = size_of_member(member_id, after)
+        more -= 0 if before is NO_SUBSCRIPTION else size_of_member(member_id, before)
         if more <= 0 or memory.used + more <= limit:
             return
         note = None

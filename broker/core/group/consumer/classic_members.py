@@ -81,7 +81,7 @@ def _join(change: GroupChange, request: JoinGroupRequest, caller: Caller, protoc
     downgrades = replaced is not None and is_downgraded_by(change, replaced)
     is_new = member_id not in group.members
     if is_new or before.subscription != after.subscription:
-        change.check_memory(before.subscription, after.subscription)
+        change.check_memory(member_id, before.subscription, after.subscription)
         change.records.append(MemberRecord(group.group_id, member_id, after.subscription))
     regex_change = change_regex(change, before.subscription, after.subscription)
     refresh_regexes(change, before.subscription, after.subscription)

@@ -33,7 +33,7 @@ from raftlog.broker.core.group.consumer.records import (
 )
 from raftlog.broker.core.group.consumer.state import ConsumerGroupState, MemberState
 from raftlog.broker.core.group.group import Committer, Group, PartitionCheck
-from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
+from raftlog.broker.core.group.member import MemoryBudget, size_of
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord
 from raftlog.broker.core.group.subscription import CONSUMER_PROTOCOL_TYPE
 from raftlog.wire.errors import ErrorCode
@@ -265,7 +265,7 @@ class ConsumerGroup(Group):
     @property
     def member_bytes(self) -> int:
         """What the members take of the memory for members."""
-        return sum(size_of_member(member.subscription) for member in self.members.values())
+        return sum(size_of_member(member_id, member.subscription) for member_id, member in self.members.items())
 
     # --- replay
 
@@ -295,7 +295,7 @@ class ConsumerGroup(Group):
     def _replay_member(self, member_id: str, subscription: Subscription | None) -> None:
         member = self.members.get(member_id)
         if member is not None:
-            self._count(member.subscription, -1)
+            self._count(member_id, member.subscription, -1)
             if self.static_members.get(member.instance_id or "") == member_id:
                 del self.static_members[member.instance_id or ""]
         if subscription is None:
@@ -303,14 +303,14 @@ class ConsumerGroup(Group):
                 self._disown(member)
                 del self.members[member_id]
             return
-        self._count(subscription, 1)
+        self._count(member_id, subscription, 1)
         if subscription.instance_id is not None:
             self.static_members[subscription.instance_id] = member_id
         current = NEW_MEMBER if member is None else member.current
         self.members[member_id] = ConsumerMember(member_id, subscription, current)
 
-    def _count(self, subscription: Subscription, step: int) -> None:
-        self.memory.used += step * size_of_member(subscription)
+    def _count(self, member_id: str, subscription: Subscription, step: int) -> None:
+        self.memory.used += step * size_of_member(member_id, subscription)
         _add(self.topic_subscribers, subscription.topics, step)
         if subscription.regex:
             _add(self.regex_subscribers, (subscription.regex,), step)
@@ -326,7 +326,7 @@ class ConsumerGroup(Group):
             if current is None:
                 return
             member = ConsumerMember(member_id)
-            self._count(NO_SUBSCRIPTION, 1)
+            self._count(member_id, NO_SUBSCRIPTION, 1)
         self._disown(member)
         member = self.members[member_id] = member._replace(current=GONE if current is None else current)
         for owned in (member.current.assigned, member.current.revoking):
@@ -400,13 +400,11 @@ class ConsumerGroup(Group):
         yield "protocols", self.classic_protocols == Counter(p for c in classic for p in dict(c.protocols))
 
 
-def size_of_member(subscription: Subscription) -> int:
+def size_of_member(member_id: str, said: Subscription) -> int:
     """How much a member counts for in the memory for members, in bytes."""
-    size = MEMBER_BYTES + len(subscription.regex or "")
-    size += sum(TOPIC_BYTES + len(topic) for topic in subscription.topics)
-    if subscription.classic is not None:
-        size += size_of(subscription.classic.protocols) - MEMBER_BYTES
-    return size
+    protocols = () if said.classic is None else said.classic.protocols
+    size = size_of(protocols, member_id, said.instance_id, said.rack_id, said.client_id, said.regex, said.assignor)
+    return size + sum(TOPIC_BYTES + len(topic) for topic in said.topics)
 
 
 def _add(counts: Counter[str], names: Iterable[str], step: int) -> None:

@@ -125,7 +125,7 @@ def _stay(
     is_new = member_id not in group.members
     names_changed = before.subscription.topics != after.subscription.topics
     if is_new or before.subscription != after.subscription:
-        change.check_memory(before.subscription, after.subscription)
+        change.check_memory(member_id, before.subscription, after.subscription)
         change.records.append(MemberRecord(group.group_id, member_id, after.subscription))
     regex_change = change_regex(change, before.subscription, after.subscription)
     refresh_regexes(change, before.subscription, after.subscription)

@@ -15,7 +15,7 @@ from raftlog.broker.core.group.effects import Continuation, Effects, RegexResolu
 from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.leave import leave
-from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, Ticket, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, Ticket
 from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
@@ -127,7 +127,7 @@ class World:
         """What must always hold, and that members are counted while they are there and no longer."""
         self.shard.check_invariants()
         groups = list(self.shard.classic_groups())
-        members = sum(size_of(member.protocols) for group in groups for member in group.members.values())
+        members = sum(member.size for group in groups for member in group.members.values())
         members += sum(group.member_bytes for group in self.shard.consumer_groups())
         assert self.shard.memory.used == members + MEMBER_BYTES * sum(len(group.pending_joins) for group in groups)
 

@@ -147,6 +147,31 @@ def test_what_the_members_of_all_groups_bring_is_limited_and_a_client_comes_agai
     assert world.shard.memory.used == 0
 
 
+def test_all_that_a_client_calls_itself_counts_among_what_members_bring() -> None:
+    world = World(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=2 * MEMBER_BYTES + 10_000))
+    for said in ({"client_id": "x" * 20_000, "version": 3}, {"instance": "x" * 20_000}):
+        assert world.answers[world.join(**said)].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.answers[world.join(instance="x" * 9_000)].error_code == ErrorCode.NONE
+    assert world.answers[world.join(instance="y" * 9_000)].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.unload()
+    assert world.shard.memory.used == 0
+
+
+def test_assignments_count_too_and_a_leader_whose_plan_does_not_fit_comes_again() -> None:
+    world = World(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=MEMBER_BYTES + 10_000))
+    member, joining = world.new_member()
+    generation = world.answers[joining].generation_id
+    refused = world.sync(member, generation, {member: b"x" * 20_000})
+    assert world.answers[refused].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert any("takes no member" in note for note in world.notes)
+    taken = world.sync(member, generation, {member: b"x" * 9_000})
+    assert world.answers[taken].assignment == b"x" * 9_000
+    assert 9_000 < world.shard.memory.used <= MEMBER_BYTES + 10_000
+    assert world.restarted().shard.memory.used == world.shard.memory.used
+    world.leave(member)
+    assert world.shard.memory.used == 0
+
+
 def test_member_ids_that_nobody_joins_with_count_too() -> None:
     world = World(GroupConfig(members_max_bytes=10 * MEMBER_BYTES))
     answers = [world.answers[world.join(group_id=f"group {number}")].error_code for number in range(20)]

@@ -215,6 +215,14 @@ def test_members_of_either_protocol_have_to_fit_into_the_memory_for_members(join
     assert len([note for note in world.notes if "takes no member" in note]) == 1
 
 
+def test_all_that_a_member_calls_itself_has_to_fit_into_the_memory_for_members() -> None:
+    world = ConsumerWorld(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=10_000))
+    long = "x" * 20_000
+    for name, fields in ((long, {}), ("member", {"instance_id": long}), ("member", {"rack_id": long})):
+        assert world.join_consumer(name, "t", **fields).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.join_consumer("member", "t").error_code == ErrorCode.NONE
+
+
 def test_who_does_not_give_up_partitions_in_time_is_out(world: ConsumerWorld) -> None:
     one, two = Consumer(world, "one", ["t"]), Consumer(world, "two", ["t"])
     one.beat()
