@@ -81,7 +81,7 @@ def double_vote() -> AbstractContextManager[None]:
         again = sender in self._votes and reply.granted and (reply.pre, reply.for_term) == wanted
         real(self, sender, reply, now)
         if again:
-            self._votes.add(min(set(self.configuration.ids) - self._votes, default=sender))
+            self._votes.setdefault(min(set(self.configuration.ids) - self._votes.keys(), default=sender), b"")
             self._count_votes(now)
 
     real = Raft._on_request_vote_reply

@@ -19,7 +19,9 @@ FORMAT = 1
 
 
 class Voter(NamedTuple):
-    """A member with a vote. `directory` b"": not known yet, and then it counts for elections but not for commits."""
+    """A member with a vote. `directory` b"": not known, as in an empty log: then it counts for elections and not for
+    commits.
+    """
 
     node_id: NodeId
     directory: bytes

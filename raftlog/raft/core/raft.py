@@ -10,7 +10,7 @@ replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.election_timer import ElectionTimer
@@ -73,7 +73,7 @@ class Raft:
         self._messages: list[tuple[NodeId, Message]] = []
         self._writes = Writes()
         self._last_submitted = log.last_index
-        self._votes: set[NodeId] = set()
+        self._votes: dict[NodeId, bytes] = {}  # who gave it -> the directory that it is remembered in
         self._leader_lost = False
         self._last_contact = NEVER
         self._leader_of_term = NO_NODE
@@ -183,7 +183,7 @@ class Raft:
             return
         self._election.retry(now)
         self.role, self.leader_id = Role.PRE_CANDIDATE, NO_NODE
-        self._votes = {self.node_id}
+        self._votes = {self.node_id: self.own.peer.directory}
         self._ask_for_votes(Term(self.term + 1), pre=True)
         self._count_votes(now)
 
@@ -200,18 +200,18 @@ class Raft:
         self._leader_lost = False
         self._set_hard_state(HardState(Term(self.term + 1), self.node_id))
         self._election.retry(now)
-        self._votes = set()  # the own vote counts when it is on the disk
+        self._votes = {}  # the own vote counts when it is on the disk
         self._ask_for_votes(self.term, pre=False)
 
     def _count_votes(self, now: float) -> None:
-        if not self._is_elected_by(self._votes):
+        if not self._is_elected_by(self._votes.keys()):
             return
         if self.role is Role.PRE_CANDIDATE:
             self._become_candidate(now)
         elif self.role is Role.CANDIDATE:
             self._become_leader(now)
 
-    def _is_elected_by(self, votes: set[NodeId]) -> bool:
+    def _is_elected_by(self, votes: Set[NodeId]) -> bool:
         """Whether these votes make a leader: a majority; but for the first leader of all, everybody.
 
         Two nodes with empty disks are a majority of three, and cannot know that the third has what they had (or one of
@@ -219,7 +219,7 @@ class Raft:
         with the consent of all, and then every voter's directory is in the first entry.
         """
         if self.log.configuration_index == 0:
-            return bool(self.configuration.voters) and votes.issuperset(self.configuration.ids)
+            return bool(self.configuration.voters) and votes >= set(self.configuration.ids)
         return self.configuration.is_majority(votes)
 
     def _may_vote_for(self, voter_id: NodeId) -> bool:
@@ -248,7 +248,7 @@ class Raft:
     def _on_request_vote_reply(self, sender: NodeId, reply: RequestVoteReply, now: float) -> None:
         expected = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
         if reply.granted and (reply.pre, reply.for_term) == expected and self._may_vote_for(sender):
-            self._votes.add(sender)
+            self._votes[sender] = self.peers[sender].directory
             self._count_votes(now)
 
     def _on_timeout_now(self, sender: NodeId, now: float) -> None:
@@ -299,12 +299,13 @@ class Raft:
         self.log.append([Entry(self.log.last_index + 1, self.term, data)])
 
     def _first_configuration(self) -> Configuration:
-        """That of the command line, with the directories that are known."""
+        """That of the command line, with the directories that all voters remember their votes in.
+
+        To learn one later would be a change of the members: who has not heard of it would count any disk of that node.
+        """
         configuration = self.configuration
         for voter in configuration.voters:
-            peer = self.own.peer if voter.node_id == self.node_id else self.peers.get(voter.node_id)
-            if peer is not None:
-                configuration = configuration.with_voter(voter._replace(directory=peer.directory))
+            configuration = configuration.with_voter(voter._replace(directory=self._votes.get(voter.node_id, b"")))
         return configuration
 
     def _step_down_if_removed(self, now: float) -> None:
@@ -469,7 +470,7 @@ class Raft:
             self.stable = max(self.stable, min(writes.entries[-1].index, valid_end))
         state = writes.hard_state
         if self.role is Role.CANDIDATE and state == HardState(self.term, self.node_id):
-            self._votes.add(self.node_id)
+            self._votes[self.node_id] = self.own.peer.directory
             self._count_votes(now)
         if self.leadership is not None:
             self.leadership.stable = self.stable

@@ -126,13 +126,18 @@ def test_a_split_vote_is_repeated_soon_and_then_less_soon() -> None:
     assert pauses[0] <= 0.075 and pauses == sorted(pauses) and pauses[-1] == 1.0
 
 
-def test_the_first_leader_of_all_needs_everybody() -> None:
+def without_a_log() -> Lone:
     own = LocalNode(1, Peer(DIRECTORIES[1], "h", 1))
     bootstrap = Configuration.of_addresses(dict.fromkeys((1, 2, 3), ("h", 1)))
     node = Lone()
     node.raft = Raft(own, RaftLog(Base(configuration=bootstrap)), HardState(0, NO_NODE), TIMING, lambda: 0.5, now=0.0)
     for other in (2, 3):
         node.raft.connected(other, Peer(DIRECTORIES[other], "h", 1), 0.0)
+    return node
+
+
+def test_the_first_leader_of_all_needs_everybody() -> None:
+    node = without_a_log()
     node.wait(2.0)
     node.hear(2, RequestVoteReply(0, 1, True, True))
     assert node.raft.role is Role.PRE_CANDIDATE
@@ -143,6 +148,23 @@ def test_the_first_leader_of_all_needs_everybody() -> None:
     assert node.raft.role is Role.LEADER
     assert node.raft.log.entry(1).term == 1
     assert node.raft.configuration == configuration(), "with everybody's directory"
+
+
+@pytest.mark.parametrize("back_with", [None, b"another disk"])
+def test_a_voter_that_goes_before_the_first_leader_begins_is_named_with_the_disk_that_voted(
+    back_with: bytes | None,
+) -> None:
+    node = without_a_log()
+    node.wait(2.0)
+    for voter in (2, 3):
+        node.hear(voter, RequestVoteReply(0, 1, True, True))
+    node.hear(3, RequestVoteReply(1, 1, False, True))
+    node.raft.disconnected(3, node.now)
+    if back_with is not None:
+        node.raft.connected(3, Peer(back_with, "h", 1), node.now)
+    node.hear(2, RequestVoteReply(1, 1, False, True))
+    assert node.raft.role is Role.LEADER
+    assert node.raft.configuration == configuration(), "else any disk of node 3 would have a vote at node 2"
 
 
 def test_two_leaders_of_one_term_are_noticed() -> None:
