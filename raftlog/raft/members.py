@@ -166,9 +166,13 @@ class Members:
         if configuration.ids == (node_id,):
             raise _refused("it is the last voter")
         self._refuse_second_change(leadership)
+        others = configuration.without(node_id)
+        if not leadership.may_commit_as(others, self._node.now()):
+            what = f"without node {node_id} too few of the voters {list(others.ids)} are there to go on"
+            raise _refused(f"{what}: start those that are missing, or remove one of them first")
         leadership.give_up_promotion(node_id)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._node.sync.on_committed(leadership.append_configuration(configuration.without(node_id)), done)
+        self._node.sync.on_committed(leadership.append_configuration(others), done)
         await self._until(done)
 
     async def transfer(self, to: NodeId | None) -> int:

@@ -146,8 +146,14 @@ class Leadership:
             progress = self.progress[node_id] = Progress(self._log.last_index + 1)
         progress.stale_sequence = self._sequence
         progress.probe(progress.match + 1 if progress.match else self._log.last_index + 1)
-        self._last_contact[node_id] = now
+        self._note_contact(node_id, now)
         self._heartbeat_wanted = True
+
+    def _note_contact(self, node_id: NodeId, now: float) -> None:
+        """A node was heard; with a voter that has another disk than the one with the vote nothing can be committed."""
+        voter = self._log.configuration.voter(node_id)
+        if voter is None or voter.directory in (b"", self.peers[node_id].directory):
+            self._last_contact[node_id] = now
 
     def disconnected(self, node_id: NodeId) -> None:
         """A node's connection is gone. It may come back with another disk, so nothing is remembered of it."""
@@ -170,6 +176,20 @@ class Leadership:
             or self._last_contact.get(voter.node_id, NEVER) >= oldest
         ]
         return now - self._began < self._election_timeout or self._log.configuration.is_majority(heard)
+
+    def may_commit_as(self, configuration: Configuration, now: float) -> bool:
+        """Whether a majority of these voters is there to commit what makes them the voters.
+
+        Else the change would stay in this log for ever, and those of the present members that could go on would not.
+        """
+        oldest = now - self._election_timeout
+        here = [
+            voter.node_id
+            for voter in configuration.voters
+            if voter.node_id == self._node_id
+            or (self.counts(voter) and self._last_contact.get(voter.node_id, NEVER) >= oldest)
+        ]
+        return configuration.is_majority(here)
 
     # -- what is committed ---------------------------------------------------------------------------
 
@@ -220,7 +240,7 @@ class Leadership:
         progress = self.progress.get(sender)
         if progress is None or not progress.stale_sequence < sequence <= progress.sent_sequence:
             return None  # an answer to nothing that was asked in this term over this connection
-        self._last_contact[sender] = now
+        self._note_contact(sender, now)
         progress.acknowledged_sequence = max(progress.acknowledged_sequence, sequence)
         return progress
 
@@ -359,11 +379,13 @@ class Leadership:
         self._look_after_own_disk(committed, now)
         if self.promotion is not None:
             self._look_after_promotion(self.promotion, committed, now)
-        if self.may_change(committed) or self.promotion is not None:
+        if self.may_change(committed):
             return
-        configuration = self._corrected_configuration()
+        configuration = self._corrected_configuration(now)
         if configuration is not None:
             self.append_configuration(configuration)
+            return
+        if self.promotion is not None:
             return
         for voter in self._log.configuration.awaited:
             if voter.node_id in self.progress:
@@ -381,7 +403,7 @@ class Leadership:
         elif progress is not None:
             self._after_match(promotion.node_id, progress, committed, now)
 
-    def _corrected_configuration(self) -> Configuration | None:
+    def _corrected_configuration(self, now: float) -> Configuration | None:
         """The configuration with one fault mended: a directory not known yet, a new address, a disk that is gone."""
         configuration = self._log.configuration
         for voter in configuration.voters:
@@ -395,8 +417,10 @@ class Leadership:
             if voter.directory in (b"", peer.directory):
                 if actual != voter:
                     return configuration.with_voter(actual)
-            elif voter.node_id != self._node_id and len(configuration.voters) > 1:
-                return configuration.without(voter.node_id, awaited=actual)
+            elif voter.node_id != self._node_id:
+                others = configuration.without(voter.node_id, awaited=actual)
+                if self.may_commit_as(others, now):
+                    return others
         return None
 
     def _after_match(self, node_id: NodeId, progress: Progress, committed: int, now: float) -> None:

@@ -39,6 +39,20 @@ async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_i
     assert leader.log.last_index == 101, "changes of the members do not count"
 
 
+async def test_a_vote_is_not_taken_away_when_too_few_others_are_there_to_go_on(world: World) -> None:
+    leader = await world.led()
+    dead, other = (node.node_id for node in world.nodes.values() if node is not leader)
+    world.nodes[dead].kill()
+    await until(lambda: dead not in leader.log.node.raft.peers)
+    refusal = "start those that are missing, or remove one of them first"
+    for one in (other, leader.node_id):
+        with pytest.raises(ProposalFailed, match=refusal):
+            await leader.log.remove_voter(one)
+    await leader.log.propose([b"goes on"])
+    await leader.log.remove_voter(dead)
+    assert [member.node_id for member in leader.log.status().voters] == sorted((leader.node_id, other))
+
+
 async def test_who_has_lost_its_vote_is_called_by_nobody(world: World) -> None:
     leader = await world.led()
     await world.start(4)
@@ -231,7 +245,7 @@ async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(t
     async with World(tmp_path) as world:
         await world.start()
         leader = await world.led()
-        fresh, other = (node for node in world.nodes.values() if node is not leader)
+        fresh = next(node for node in world.nodes.values() if node is not leader)
         fresh.kill()
         for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
             path.unlink()
@@ -239,10 +253,9 @@ async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(t
         journal = Journal(str(tmp_path / str(fresh.node_id)), OsDisk())
         journal.vote(1, leader.node_id)
         journal.close()
-        removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
-        await until(lambda: leader.log.node.raft.configuration.voter(other.node_id) is None)
+        await world.start(4)
+        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
         await world.start(fresh.node_id)
-        await removal
         await leader.log.propose([b"a"])
         await until(lambda: world.nodes[fresh.node_id].state.entries == [b"a"])
 

@@ -182,6 +182,38 @@ def test_a_disk_that_was_swapped_loses_its_vote_and_gets_it_back_with_everything
     assert node.raft.configuration.awaited == ()
 
 
+def test_a_swapped_disk_keeps_its_vote_while_too_few_others_are_there_to_take_it_away() -> None:
+    node = Lone().lead()
+    node.acknowledge(2, 3)
+    for gone in (2, 3):
+        node.raft.disconnected(gone, node.now)
+    node.raft.connected(2, Peer(b"another disk", "h", 1), node.now)
+    while node.raft.leadership is not None and node.now < 5.0:
+        node.wait(0.1)
+        if node.raft.leadership is not None:
+            node.hear(2, HeartbeatReply(node.raft.term, node.raft.leadership.progress[2].sent_sequence))
+    assert node.raft.role is not Role.LEADER, "what this disk acknowledges does not count, so neither does its word"
+    assert node.raft.configuration == configuration(), "the disk that has the vote may come back before node 3 does"
+    node.raft.disconnected(2, node.now)
+    node.raft.connected(2, Peer(DIRECTORIES[2], "h", 1), node.now)
+    node.lead()
+    node.acknowledge(2)
+    assert node.raft.committed == node.raft.log.last_index
+
+
+def test_a_swapped_disk_loses_its_vote_while_another_node_waits_for_one() -> None:
+    node = Lone(voters=2).lead()
+    node.acknowledge(2)
+    leadership = node.raft.leadership
+    assert leadership is not None
+    leadership.promote(4, ("h", 1), node.now)
+    node.raft.disconnected(2, node.now)
+    node.raft.connected(2, Peer(b"another disk", "h", 1), node.now)
+    node.wait(0.1)
+    assert node.raft.configuration.ids == (1,)
+    assert node.raft.committed == node.raft.log.last_index
+
+
 def test_a_node_whose_disk_is_not_the_one_with_the_vote_does_not_stand() -> None:
     node = Lone()
     node.raft.own = LocalNode(1, Peer(b"another disk", "h", 1))
