@@ -128,6 +128,11 @@ class Journal:
     # -- writing -----------------------------------------------------------------------------------
 
     @property
+    def has_failed(self) -> bool:
+        """Whether nothing can be written any more, until a restart has read what is on the disk."""
+        return self._failed is not None
+
+    @property
     def last_index(self) -> int:
         """The index of the last entry written, or 0."""
         return self._last_index

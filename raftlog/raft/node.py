@@ -184,7 +184,7 @@ class RaftNode:
         if self._failed is not None:
             return
         self._failed = str(error)
-        logger.critical("node %d leaves the metadata quorum: %s", self.node_id, error)
+        logger.critical("node %d leaves the metadata quorum until it is restarted: %s", self.node_id, error)
         self._stop_answering()
         self._events.failed()
         if not isinstance(error, JournalFailed):
@@ -305,7 +305,7 @@ class RaftNode:
     def _not_written(self, writes: Writes, error: BaseException) -> None:
         if self._closing or self._failed is not None:
             self._writing = None
-        elif isinstance(error, JournalFailed) and not error.on_disk_unknown:
+        elif isinstance(error, JournalFailed) and not self.journal.has_failed:
             if self.raft.can_lead:
                 what = "node %d cannot write its metadata journal and does not lead meanwhile: %s"
                 logger.error(what, self.node_id, error)

@@ -323,6 +323,28 @@ async def test_after_a_failed_sync_a_node_is_no_member_until_it_is_restarted(tmp
         await leader.log.close()
 
 
+async def test_a_node_whose_journal_takes_nothing_more_is_no_member_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, segment_bytes=100)
+    disks = {node_id: CrashingDisk(random.Random(node_id)) for node_id in (1, 2, 3)}
+    world.disks.update(disks)
+    async with world:
+        await world.start()
+        leader = await world.led()
+        follower = next(node for node in world.nodes.values() if node is not leader)
+        # The next segment can neither be begun nor be taken back: a file system that can only be read by now, say.
+        disks[follower.node_id].fail.update(sync_directory=1, remove=1)
+        await leader.log.propose([b"a" * 100])
+        await leader.log.propose([b"b"])
+        await until(lambda: follower.log.node.has_failed)
+        await until(lambda: not follower.log.node.raft.peers)
+        assert "leaves the metadata quorum until it is restarted: cluster metadata cannot be" in caplog.text
+        world.nodes.pop(follower.node_id)
+        await leader.log.propose([b"c"])
+        await follower.log.close()
+
+
 async def test_every_node_hears_of_connections_and_a_new_leader_of_all_of_them(world: World) -> None:
     leader = await world.led()
     first, second = (node for node in world.nodes.values() if node is not leader)
