@@ -2,8 +2,9 @@
 
 Packets may be lost without a word, and TCP tries again ever less often: ten seconds after a link works again a
 connection from before may still be silent. The kernel is told to give up such a connection early. It goes by what the
-other machine's kernel acknowledges, never by what the process there does: one that is merely slow, or stopped, keeps
-its connections.
+other machine's kernel takes, not by what the process there does: one that is merely slow, or stopped, keeps its
+connections, as long as its kernel has room for what is sent to it (some megabytes). A window that stays shut counts as
+silence.
 """
 
 from __future__ import annotations
