@@ -76,7 +76,9 @@ class ClusterInjector(Injector):
         return self._hold(((to,), (back,), (to, back))[fault.amount % 3], fault.seconds)
 
     def _clock(self, machine: Machine, fault: Fault) -> bool:
-        return not self.clocks_agree and super()._clock(machine, fault)
+        jumps = not self.clocks_agree and super()._clock(machine, fault)
+        self._invariants.clocks_jump |= jumps
+        return jumps
 
     # Disks with data -------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class ClusterInvariants(ClusterState):
 
     `ends`: where each replica's log ends, also of those that are down; None when its host lost power since. `had`:
     where the logs of those ended before that may have lost something. `min_isr`: of topics where it is not 2.
-    `compacts`: whether compacted topics are compacted.
+    `compacts`: whether compacted topics are compacted. `clocks_jump`: whether a clock has.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
@@ -70,7 +70,7 @@ class ClusterInvariants(ClusterState):
         self.had: dict[tuple[int, Key], int] = {}
         self.min_isr: dict[str, int] = {}
         self.elections = 0
-        self.compacts = False
+        self.compacts = self.clocks_jump = False
         self.clients = ClientInvariants()
         self.log_starts = LogStarts()
         self.compacted = CompactedLogs()
