@@ -43,7 +43,9 @@ def test_a_partition_whose_records_are_damaged_is_told_by_all_who_meet_it(run: R
     damage_second_record(broker)
     consumed = run("consume", TOPIC, "-e", "--timeout", "4")
     assert (consumed.code, consumed.out) == (1, "")
-    told, failed, hint = consumed.err.splitlines()
+    lines = consumed.err.splitlines()
+    assert len(lines) == 3, consumed.err
+    told, failed, hint = lines
     assert told.startswith(f"raftlog: {TOPIC}[0] cannot be read for now (KAFKA_STORAGE_ERROR): the partition is off")
     assert failed == f"raftlog: {TOPIC}[0]: The disk failed under the log of this partition."
     assert "the broker's log says why and what to do" in hint
