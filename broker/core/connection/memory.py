@@ -154,9 +154,12 @@ class ReceiveMemory:
         self.kept_bytes += more
         self._offer()
 
+    @property
+    def _is_pressed(self) -> bool:
+        return bool(self._waits) or self.kept_bytes > self.bytes_max // KEPT_PART
+
     def _offer(self) -> None:
-        is_pressed = bool(self._waits) or self.kept_bytes > self.bytes_max // KEPT_PART
-        self.offered = self.shared[:PRESSED_RECEIVE_BYTES] if is_pressed else self.shared
+        self.offered = self.shared[:PRESSED_RECEIVE_BYTES] if self._is_pressed else self.shared
 
     def _give(self, holder: Holder, size: int) -> mmap:
         spare = self._spare.get(size)
@@ -244,8 +247,7 @@ class ReceiveMemory:
             raise InvariantViolation(f"{self.given_out_bytes} bytes are given out, above {self.bytes_max}")
         if self._waits:
             self._check_waits()
-        is_pressed = bool(self._waits) or self.kept_bytes > self.bytes_max // KEPT_PART
-        if is_pressed != (self.offered is not self.shared) or (self._waits and not self._is_looking):
+        if self._is_pressed != (self.offered is not self.shared) or (self._waits and not self._is_looking):
             raise InvariantViolation(f"{len(self._waits)} wait for memory, and nobody looks")
 
     def _check_waits(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NewType
 
 from raftlog.broker.core.group.timers import Timer, TimerKind
@@ -28,6 +29,15 @@ class MemoryBudget:
     def __init__(self) -> None:
         self.used = 0
         self.used_when_logged = -1
+
+    def has_room(self, more: int, limit: int, note: Callable[[str], None]) -> bool:
+        """Whether so many bytes more still fit in; if not, `note` hears so once, and not when a client tries again."""
+        if more <= 0 or self.used + more <= limit:
+            return True
+        if self.used_when_logged != self.used:
+            self.used_when_logged = self.used
+            note(f"takes no member with {more} bytes more: of {limit} for all groups, {self.used} are in use")
+        return False
 
 
 def size_of(protocols: Protocols, *texts: str | None) -> int:

@@ -5,7 +5,7 @@ KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error codes, KIP-1106.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -244,12 +244,7 @@ def fetch_offsets(
     nothing: Mapping[int, CommittedOffset] = {}
     known: list[CommittedOffset | ErrorCode | None]
     known = [by_topic.get(name or "", nothing).get(index) for name, _, partitions in queries for index in partitions]
-    unstable = _unstable(group, require_stable=require_stable)
-    if unstable:
-        error = ErrorCode.UNSTABLE_OFFSET_COMMIT
-        named = ((name, index) for name, _, partitions in queries for index in partitions)
-        known = [error if each in unstable else found for each, found in zip(named, known, strict=True)]
-    return _by_topic(queries, known)
+    return _by_topic(queries, _stable(queries, known, group, require_stable=require_stable))
 
 
 def _by_topic(
@@ -266,19 +261,19 @@ def _by_topic(
 
 
 def _stable(
-    topic: str,
-    partitions: Sequence[int],
-    known: Mapping[int, CommittedOffset],
-    unstable: Container[tuple[str, int]],
+    queries: Iterable[TopicQuery],
+    known: list[CommittedOffset | ErrorCode | None],
+    group: Group | None,
+    *,
+    require_stable: bool,
 ) -> list[CommittedOffset | ErrorCode | None]:
+    """What is known of these partitions, without what an open transaction may change."""
+    unstable = group.offsets.pending if require_stable and group is not None else None
     if not unstable:
-        return [known.get(index) for index in partitions]
+        return known
     error = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    return [error if (topic, index) in unstable else known.get(index) for index in partitions]
-
-
-def _unstable(group: Group | None, *, require_stable: bool) -> Container[tuple[str, int]]:
-    return group.offsets.pending if require_stable and group is not None else ()
+    named = ((name, index) for name, _, partitions in queries for index in partitions)
+    return [error if each in unstable else found for each, found in zip(named, known, strict=True)]
 
 
 def fetch_all_offsets(
@@ -286,14 +281,13 @@ def fetch_all_offsets(
 ) -> list[FetchedTopic]:
     """All that the group has committed. A topic that is not there any more has an id of zeros."""
     group = shard.groups.get(group_id)
-    unstable = _unstable(group, require_stable=require_stable)
-    fetched = []
-    for name, known in () if group is None else group.offsets.by_topic.items():
+    queries: list[TopicQuery] = []
+    known: list[CommittedOffset | ErrorCode | None] = []
+    for name, offsets in () if group is None else group.offsets.by_topic.items():
         topic = image.topics.get(name)
-        topic_id = ZERO_UUID if topic is None else topic.topic_id
-        partitions = list(known)
-        fetched.append(FetchedTopic(name, topic_id, partitions, _stable(name, partitions, known, unstable)))
-    return fetched
+        queries.append(TopicQuery(name, ZERO_UUID if topic is None else topic.topic_id, list(offsets)))
+        known += offsets.values()
+    return list(_by_topic(queries, _stable(queries, known, group, require_stable=require_stable)))
 
 
 def _fetched(partition: int, known: CommittedOffset | ErrorCode | None, topic_id: bytes) -> FetchedOffset:

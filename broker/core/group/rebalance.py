@@ -78,14 +78,7 @@ class Rebalance:
 
     def has_room(self, more: int) -> bool:
         """Whether so many bytes more still fit into the memory for members; if not, the client is to come again."""
-        memory, limit = self.shard.memory, self.shard.config.members_max_bytes
-        if more <= 0 or memory.used + more <= limit:
-            return True
-        if memory.used_when_logged != memory.used:
-            # Once, and not for every time that a client tries again.
-            memory.used_when_logged = memory.used
-            self.note(f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use")
-        return False
+        return self.shard.memory.has_room(more, self.shard.config.members_max_bytes, self.note)
 
     def dismiss(self, member: Member) -> None:
         """Take a member out of the group. Should it still wait for an answer, it is told to join as a new one."""

@@ -263,8 +263,7 @@ class GroupCoordinatorShard:
         settings = self.consumer_settings(group.group_id)
         ranks: dict[str, int] = {}
         for member_id, member in group.members.items():
-            classic = member.subscription.classic
-            timeout_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+            timeout_ms = member.session_timeout_ms(settings)
             timer = self.timers_of(group.group_id, member_id).session
             silent_ms = now.monotonic_ms - (timer.deadline_ms - timeout_ms) if timer.is_set else timeout_ms
             interval_ms = heartbeat_interval_ms(group, member_id, settings)
@@ -308,12 +307,10 @@ class GroupCoordinatorShard:
         self.discard_if_unused(group)
 
     def _restore_consumer_group(self, group: ConsumerGroup, now: Now) -> None:
-        session_timeout_ms = self.consumer_settings(group.group_id).session_timeout_ms
+        settings = self.consumer_settings(group.group_id)
         for member in group.members.values():
-            timers, classic = self.timers_of(group.group_id, member.member_id), member.subscription.classic
-            # Who uses the classic protocol has said itself how often it is to be heard.
-            timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
-            self.timers.set(timers.session, now.monotonic_ms + timeout_ms)
+            timers = self.timers_of(group.group_id, member.member_id)
+            self.timers.set(timers.session, now.monotonic_ms + member.session_timeout_ms(settings))
             if member.current.state is MemberState.UNREVOKED_PARTITIONS:
                 timers.revoking_epoch = member.epoch
                 deadline_ms = now.monotonic_ms + member.subscription.rebalance_timeout_ms

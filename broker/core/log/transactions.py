@@ -77,7 +77,7 @@ def collect(
     start_offset: int,
     end_offset: int,
     found: list[AbortedTransaction],
-    check: Callable[[AbortedTransaction], object] = bool,
+    check: Callable[[AbortedTransaction], None],
 ) -> bool:
     """Add to `found` those that overlap [start_offset, end_offset); True if later segments can have no more. What that
     rests on is given to `check` before.

@@ -102,7 +102,7 @@ def test_the_search_for_aborted_transactions_begins_where_the_reader_is() -> Non
             Counting.looked_at += 1
             return super().__getitem__(place)  # type: ignore[index]
 
-    assert collect(Counting(entries), 500_000, 500_030, found)
+    assert collect(Counting(entries), 500_000, 500_030, found, lambda entry: None)
     assert [each.first_offset for each in found] == [500_000, 500_010, 500_020]
     assert Counting.looked_at < 50
 

@@ -33,7 +33,7 @@ from raftlog.broker.core.group.consumer.records import (
     TargetRecord,
 )
 from raftlog.broker.core.group.consumer.state import MemberState
-from raftlog.broker.core.group.consumer.target import compute_target, is_large, topic_ids
+from raftlog.broker.core.group.consumer.target import ANSWERED_NOW, compute_target, is_large, topic_ids
 from raftlog.broker.core.group.effects import Appended, Effects
 from raftlog.broker.core.group.records import CoordinatorRecord
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
@@ -106,17 +106,12 @@ class GroupChange:
     def check_memory(self, member_id: str, before: Subscription, after: Subscription) -> None:
         """Raises Refused when what a member brings does not fit in any more; it comes again later. `before` is what it
         said until now, or who had its place."""
-        memory, limit = self.shard.memory, self.shard.config.members_max_bytes
         more = size_of_member(member_id, after)
         more -= 0 if before is NO_SUBSCRIPTION else size_of_member(member_id, before)
-        if more <= 0 or memory.used + more <= limit:
-            return
-        note = None
-        if memory.used_when_logged != memory.used:
-            # Once, and not for every time that a client tries again.
-            memory.used_when_logged = memory.used
-            note = f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use"
-        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The members of all groups take too much memory.", note)
+        notes: list[str] = []
+        if not self.shard.memory.has_room(more, self.shard.config.members_max_bytes, notes.append):
+            message = "The members of all groups take too much memory."
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, notes[0] if notes else None)
 
     # --- epochs
 
@@ -177,8 +172,7 @@ class GroupChange:
             votes[after.subscription.assignor] += 1
         name = group.preferred_assignor(+votes)
         assignor = shard.assignor(name)
-        ranks = shard.rank_members(group, now)
-        ranks.pop(after.member_id, None)
+        ranks = shard.rank_members(group, now) | {after.member_id: ANSWERED_NOW}
         epoch = TargetEpoch(self.group_epoch, now.wall_ms)
         new = compute_target(group, after, epoch, assignor, shard.image, ranks=ranks)
         self.records += new.records

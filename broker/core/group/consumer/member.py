@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from raftlog.broker.core.group.consumer.state import MemberState
 from raftlog.broker.core.group.member import Protocols
+from raftlog.metadata.group_configs import ConsumerGroupSettings
 
 JOIN_EPOCH = 0
 """The epoch of a heartbeat that joins, and of a member that has not been given any yet."""
@@ -98,6 +99,11 @@ class ConsumerMember(NamedTuple):
     @property
     def uses_classic_protocol(self) -> bool:
         return self.subscription.classic is not None
+
+    def session_timeout_ms(self, settings: ConsumerGroupSettings) -> int:
+        """How long it may be silent: who uses the classic protocol has said so itself."""
+        classic = self.subscription.classic
+        return settings.session_timeout_ms if classic is None else classic.session_timeout_ms
 
 
 def with_epoch(target: Target, epoch: int) -> Owned:

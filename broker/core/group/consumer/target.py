@@ -79,7 +79,7 @@ def describe_members(
     ranks: Mapping[str, int],
 ) -> dict[str, MemberSpec]:
     """The members as an assignor sees them; `before` is what they were to have. The lowest of `ranks` belongs to the
-    member that is heard of next; who is not in there is being answered right now.
+    member that is heard of next.
     """
     ids: dict[frozenset[str], frozenset[bytes]] = {}
     specs: dict[str, MemberSpec] = {}
@@ -90,7 +90,7 @@ def describe_members(
             subscribed = ids[names] = topic_ids(names, image)
         had = before.get(member.member_id, {})
         about = member.subscription
-        rank = ranks.get(member.member_id, ANSWERED_NOW)
+        rank = ranks[member.member_id]
         specs[member.member_id] = MemberSpec(subscribed, had, about.rack_id, about.instance_id, rank)
     return specs
 

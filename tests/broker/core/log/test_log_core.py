@@ -150,10 +150,10 @@ def test_aborted_transactions_that_overlap_a_fetch_are_found_and_the_search_ends
     entries = [AbortedTransaction(1, 0, 5, 6), AbortedTransaction(2, 3, 9, 4), AbortedTransaction(1, 8, 20, 21)]
     assert decode_entries(b"".join(encode_entry(entry) for entry in entries) + b"torn") == entries
     found: list[AbortedTransaction] = []
-    assert not collect(entries, 6, 30, found)
+    assert not collect(entries, 6, 30, found, lambda entry: None)
     assert found == entries[1:]
     found.clear()
-    assert collect(entries, 0, 6, found) and found == entries[:1]
+    assert collect(entries, 0, 6, found, lambda entry: None) and found == entries[:1]
 
 
 # Retention ---------------------------------------------------------------------------------------
