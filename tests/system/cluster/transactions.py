@@ -21,6 +21,7 @@ from raftlog.wire.messages.end_txn import EndTxnRequest
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
+from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -162,15 +163,22 @@ class Wire:
     def visible(self, topic: str, index: int) -> list[int]:
         """The numbers that a reader of committed records sees, once no transaction is open."""
         numbers: list[int] = []
-        offset, end = 0, -1
-        while offset != end:
-            fetched = self._fetch(topic, index, offset)
+        offset, end = 0, self._end(topic, index)
+        while offset < end:
+            fetched = self._fetch(topic, index, offset, end)
             end = fetched.high_watermark
             taken, offset = _committed_numbers(fetched, offset)
             numbers += taken
         return numbers
 
-    def _fetch(self, topic: str, index: int, offset: int) -> Any:
+    def _end(self, topic: str, index: int) -> int:
+        """The high watermark, once the leader knows it: a new one's may be older than what was acknowledged."""
+        latest = ListOffsetsPartition(partition_index=index, timestamp=-1)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[latest])])
+        answer = self.until_answered(lambda: self.leader(topic, index), request, 7)
+        return int(answer.topics[0].partitions[0].offset)
+
+    def _fetch(self, topic: str, index: int, offset: int, end: int) -> Any:
         found: list[Any] = []
         request = FetchRequest(
             max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1,
@@ -183,7 +191,7 @@ class Wire:
             answer = self.until_answered(lambda: self.leader(topic, index), request, 11)
             partition = answer.responses[0].partitions[0]
             found[:] = [partition]
-            return bool(partition.last_stable_offset == partition.high_watermark)
+            return bool(partition.last_stable_offset == partition.high_watermark >= end)
 
         wait_until(is_stable, f"{topic}-{index} is stable")
         return found[0]
