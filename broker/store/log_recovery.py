@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.core.log.leader_epochs import LeaderEpochs
+from raftlog.broker.core.log.leader_epochs import UNDEFINED, LeaderEpochs
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.store.files import read_exactly
+from raftlog.broker.store.files import read_exactly, write_all
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
-from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
+from raftlog.wire.batch import EPOCH_AT, HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
+from raftlog.wire.ids import LeaderEpoch
 
 logger = logging.getLogger("raftlog.recovery")
 
@@ -58,11 +59,13 @@ class LogRecovery:
         self._producers = producers
         self._gaps_are_losses = gaps_are_losses
         self.changed = False
+        self._epoch = UNDEFINED
 
     def run(self, number: int, position: int, end_offset: int) -> int:
         """Check every batch from a position in a segment on, where the log has reached `end_offset`, and drop what is
         damaged; the log end offset. Raises OSError.
         """
+        self._epoch = self._epochs.epoch_of(end_offset - 1)
         for following in range(number, len(self._segments)):
             segment = self._segments[following]
             if following > number:
@@ -78,8 +81,7 @@ class LogRecovery:
                     self._truncate(following - 1, self._segments[following - 1].size, end_offset)
                     break
             later = self._segments[following + 1] if following + 1 < len(self._segments) else None
-            limit = later.base_offset if later is not None else segment.base_offset + SEGMENT_OFFSETS_MAX
-            position, end_offset = self._check(segment, position, end_offset, limit)
+            position, end_offset = self._check(segment, position, end_offset, later)
             if position < segment.size and later is not None and later.base_offset == end_offset:
                 # No offset is missing: this was truncated, or never used, before the next segment began.
                 self._give_back(segment, position)
@@ -90,8 +92,9 @@ class LogRecovery:
                 segment.add_time_entry()
         return end_offset
 
-    def _check(self, segment: Segment, position: int, end_offset: int, limit: int) -> tuple[int, int]:
-        """Take up the sound batches of one segment below the offset `limit`; where they end, position and offset."""
+    def _check(self, segment: Segment, position: int, end_offset: int, later: Segment | None) -> tuple[int, int]:
+        """Take up the sound batches of one segment below `later`; where they end, position and offset."""
+        limit = later.base_offset if later is not None else segment.base_offset + SEGMENT_OFFSETS_MAX
         segment.verified_from = position
         for at, header, batch in self._checked_batches(segment, position, end_offset):
             if header.next_offset > limit or (
@@ -101,10 +104,41 @@ class LogRecovery:
             position, end_offset = at + len(batch), header.next_offset
             self.changed = True
             segment.note(at, len(batch), header.last_offset, header.max_timestamp, self._interval)
-            if header.partition_leader_epoch > self._epochs.latest:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.partition_leader_epoch != self._epoch:
+                self._epoch = self._epoch_of(segment, at, header, later)
+            if self._epoch > self._epochs.latest:
+                self._epochs.assign(self._epoch, header.base_offset)
             self._replay(segment, header, batch)
         return position, end_offset
+
+    def _epoch_of(self, segment: Segment, at: int, header: BatchHeader, later: Segment | None) -> LeaderEpoch:
+        """The leader epoch of the batch at a position. No checksum is over it, and a replica that took up one that has
+        rotted would ask its leader for ever about an epoch that nobody knows. One that is not between those of its
+        neighbours is written anew: it is the following one's then, or an earlier epoch seems to end too early by one
+        batch, which costs no more than that this batch is sent again.
+        """
+        epoch, behind = header.partition_leader_epoch, at + header.size
+        try:
+            if behind >= segment.size and later is not None:
+                following = parse_header(later.read(0, HEADER_SIZE)).partition_leader_epoch
+            else:
+                following = parse_header(segment.read(behind, HEADER_SIZE)).partition_leader_epoch
+        except CorruptRecord:
+            return epoch
+        if self._epoch < 0 or following < self._epoch or self._epoch <= epoch <= following:
+            return epoch
+        logger.error(
+            "log=%s the batch of offset %d at byte %d of %s has leader epoch %d, but lies between %d and %d: damage",
+            self._directory,
+            header.base_offset,
+            at,
+            segment.log.path,
+            epoch,
+            self._epoch,
+            following,
+        )
+        write_all(self._disk, segment.descriptor().fd, following.to_bytes(4, "big", signed=True), at + EPOCH_AT)
+        return following
 
     def _replay(self, segment: Segment, header: BatchHeader, batch: memoryview) -> None:
         completed = self._producers.replay(header, lambda: batch)

@@ -75,6 +75,8 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
+EPOCH_AT = 12
+"""Where a header has its leader epoch."""
 
 MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 """What one batch may unfold to unless the caller says otherwise: a hundred times Kafka's default for the

@@ -61,6 +61,58 @@ def read_all(log: PartitionLog) -> None:
     assert offset == 10
 
 
+@pytest.mark.parametrize("number, bit", [(1, 0), (1, 30), (5, 1), (5, 7), (8, 0), (8, 31)])
+def test_a_leader_epoch_that_has_rotted_is_the_one_of_its_neighbours(number: int, bit: int) -> None:
+    world = world_of_two_epochs()
+    world.log.storage.abandon()
+    flip_epoch(world, 0, number, bit)
+    world.disk.kill()
+    log = world.load()
+    log.open()
+    assert log.log_end_offset == 10 and world.losses == 0
+    # Of the last batch of an epoch it cannot be told which of the two was its own.
+    expected = [5] * (5 if number == 5 else 6) + [6] * (5 if number == 5 else 4)
+    assert [log.epoch_at(offset) for offset in range(10)] == expected
+    assert [header.partition_leader_epoch for _, header in iterate_batches(bytes(segment_of(world)))] == expected
+
+
+@pytest.mark.parametrize("bit", [1, 7, 30])
+def test_the_leader_epoch_of_a_segments_last_batch_is_compared_with_the_next_segment(bit: int) -> None:
+    world = world_of_two_epochs(LogConfig(segment_bytes=200))
+    last = world.log.opened.segments[1].base_offset - 1
+    world.log.storage.abandon()
+    flip_epoch(world, 0, last, bit)
+    world.disk.kill()
+    log = world.load()
+    log.open()
+    assert log.log_end_offset == 10 and log.latest_epoch == 6
+
+
+def test_the_log_of_another_cluster_whose_leader_epochs_began_anew_is_left_as_it_is() -> None:
+    world = LogWorld()
+    for epoch in (3, 3, 0, 0, 1):
+        world.append_values(b"x", epoch=epoch)
+    world.log.storage.abandon()
+    before = bytes(segment_of(world))
+    world.disk.kill()
+    world.load().open()
+    assert bytes(segment_of(world)) == before and world.losses == 0
+
+
+def world_of_two_epochs(config: LogConfig | None = None) -> LogWorld:
+    """Ten batches of a record, the first six of them written in epoch 5 and the others in epoch 6."""
+    world = LogWorld(config)
+    for number in range(10):
+        world.append_values(b"x", epoch=5 if number < 6 else 6)
+    return world
+
+
+def flip_epoch(world: LogWorld, base_offset: int, number: int, bit: int) -> None:
+    """In a batch of a segment; bit 31 is that of the sign."""
+    content = segment_of(world, base_offset)
+    content[[at for at, _ in iterate_batches(bytes(content))][number] + 15 - bit // 8] ^= 1 << bit % 8
+
+
 def test_the_last_offset_of_a_segment_is_below_where_the_next_one_begins() -> None:
     world = LogWorld(LogConfig(segment_bytes=200))
     while len(world.log.opened.segments) < 3:
