@@ -34,7 +34,6 @@ class UpdateMode(Enum):
     """Whether a broker setting can be changed while the broker runs."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 

@@ -51,6 +51,8 @@ __all__ = [
 DEFAULT_BROKER = ""
 """The resource name of the settings that all brokers share."""
 
+ONE_LISTENER = "listener.name."
+"""How the names begin of what Kafka takes for one listener: its name, and that of a setting, come next."""
 
 MIN_ISR = "min.insync.replicas"
 """A setting that all brokers share: of topics and of the cluster, never of one broker."""
@@ -94,6 +96,8 @@ def broker_definition(name: str) -> ConfigDefinition:
         return found
     from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
 
+    if name.startswith(ONE_LISTENER):
+        raise InvalidConfig(f"{name} is not supported by raftlog: it has no settings for one listener among several")
     close = nearest(name, [*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS])
     hint = f" (did you mean {close}?)" if close else ""
     raise InvalidConfig(f"Unknown broker config name: {name}{hint}")

@@ -315,6 +315,11 @@ _CORDONS: tuple[_Row, ...] = (
     ("cordoned.log.dirs", _LIST, ()),
 )  # fmt: skip
 
+# Kafka has it as a dynamic setting only, and leaves it out of its list.
+_DIRECTORY_MOVES: tuple[_Row, ...] = (
+    ("replica.alter.log.dirs.io.max.bytes.per.second", _LONG, LONG_MAX),
+)  # fmt: skip
+
 _RATES: tuple[_Row, ...] = (
     ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
     ("max.connection.creation.rate", _INT, INT_MAX),
@@ -340,6 +345,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("what coordinators keep is loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
     ("it cannot keep new partitions out of a directory yet", _CORDONS),
+    ("it moves no partition that holds records to another directory of its broker yet", _DIRECTORY_MOVES),
     ("it has no limits a second yet but those of throttled replicas", _RATES),
 )
 

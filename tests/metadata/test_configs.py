@@ -62,11 +62,12 @@ def test_every_topic_setting_of_kafka_is_there_with_its_type_default_and_conditi
 def test_every_broker_setting_of_kafka_is_supported_or_refused_by_name() -> None:
     kafka = reference("broker-configs.json")
     assert not set(SUPPORTED_BROKER_CONFIGS) & set(UNSUPPORTED_BROKER_CONFIGS)
-    # Kafka has the rates of throttled replication as dynamic settings only, and leaves them out of its list, and one
-    # of groups as an internal setting.
+    # Kafka has the rates of throttled replication and of moves between directories as dynamic settings only, and leaves
+    # them out of its list, and one of groups as an internal setting.
     own = {name for name in SUPPORTED_BROKER_CONFIGS if name.startswith("raftlog.") or name.endswith(".throttled.rate")}
     own.add("group.consumer.regex.refresh.interval.ms")
-    assert set(SUPPORTED_BROKER_CONFIGS) - own | set(UNSUPPORTED_BROKER_CONFIGS) == set(kafka)
+    own.add("replica.alter.log.dirs.io.max.bytes.per.second")
+    assert {*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS} - own == set(kafka)
     for name, entry in kafka.items():
         definition = broker_definition(name)
         different = DIFFERENT_DEFAULTS.get(name)
