@@ -18,12 +18,7 @@ from typing import Final, TypeVar
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
-from raftlog.broker.store.data_directory import (
-    CHECKPOINTS,
-    DataDirectory,
-    DirectoryDescription,
-    read_all_checkpoints,
-)
+from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, DirectoryDescription, read_all_checkpoints
 from raftlog.broker.store.delayed_deletions import DelayedDeletions
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
@@ -75,6 +70,8 @@ class LogManager:
         default = LogConfig()
         self._topic_config = topic_config or (lambda _: default)
         self.settings = settings or LogManagerSettings()
+        self.reconfigured = asyncio.Event()
+        """Set when the settings change."""
         self.store = Store(disk or OsDisk(), clock, open_files_max=open_files_max)
         self.store.producer_expiration_ms = self.settings.producer_expiration_ms
         self.store.before_truncation = self._before_truncation
@@ -94,9 +91,11 @@ class LogManager:
         """Called when no directory is left."""
 
     def reconfigure(self, settings: LogManagerSettings) -> None:
-        """Go by other settings from now on: each job from its next turn."""
-        self.settings = settings
-        self.store.producer_expiration_ms = settings.producer_expiration_ms
+        """Go by other settings from now on."""
+        if settings != self.settings:
+            self.settings = settings
+            self.store.producer_expiration_ms = settings.producer_expiration_ms
+            self.reconfigured.set()
 
     # Starting and stopping ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -50,21 +51,20 @@ class ScheduledTasks:
         """Do what is due, for ever."""
         manager = self._manager
         settings = manager.settings
-        tasks: list[tuple[Callable[[], int], Callable[[], Awaitable[object]]]] = [
-            (lambda: FLUSH_CHECK_MS, self.flush_due_logs),
-            (lambda: FLUSH_CHECK_MS, self.remove_due_files),
-            (lambda: settings.retention_check_interval_ms, self.apply_retention),
-            (lambda: settings.producer_expiration_check_interval_ms, self.expire_producers),
-            (lambda: settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
-            (lambda: settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
-            (lambda: settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
+        tasks: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+            (FLUSH_CHECK_MS, self.flush_due_logs),
+            (FLUSH_CHECK_MS, self.remove_due_files),
+            (settings.retention_check_interval_ms, self.apply_retention),
+            (settings.producer_expiration_check_interval_ms, self.expire_producers),
+            (settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
+            (settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
+            (settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
         ]
-        if settings.cleaner_enable:
-            # The one interval that may change while the broker runs.
-            tasks.append((lambda: manager.settings.cleaner_backoff_ms, self.compact))
         async with asyncio.TaskGroup() as group:
             for interval_ms, task in tasks:
                 group.create_task(_repeat(interval_ms, task))
+            if settings.cleaner_enable:
+                group.create_task(self._compact_again_and_again())
 
     # Tasks ---------------------------------------------------------------------------------------------
 
@@ -124,6 +124,16 @@ class ScheduledTasks:
         before, self._ahead_ms = self._ahead_ms, self._clock_ahead_ms()
         jumped_ms = self._ahead_ms - before
         return jumped_ms if abs(jumped_ms) >= CLOCK_JUMP_MS_MIN else 0
+
+    async def _compact_again_and_again(self) -> None:
+        """The one task whose interval may change while the broker runs. It does not rest on when it does."""
+        manager = self._manager
+        while True:
+            manager.reconfigured.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(manager.settings.cleaner_backoff_ms, INTERVAL_MS_MIN) / 1000):
+                    await manager.reconfigured.wait()
+            await self.compact()
 
     async def compact(self) -> None:
         """Compact the logs that are due, one after the other."""
@@ -202,7 +212,7 @@ def _may_have_expired(log: PartitionLog) -> bool:
     return limited or log.log_start_offset > 0
 
 
-async def _repeat(interval_ms: Callable[[], int], task: Callable[[], Awaitable[object]]) -> None:
+async def _repeat(interval_ms: int, task: Callable[[], Awaitable[object]]) -> None:
     while True:
-        await asyncio.sleep(max(interval_ms(), INTERVAL_MS_MIN) / 1000)
+        await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
         await task()

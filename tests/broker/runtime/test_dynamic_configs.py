@@ -15,15 +15,17 @@ from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.platform import Platform
 from raftlog.broker.server import limits
+from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation, CreateTopics, NewTopic
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
+from tests.waiting import until
 
 
-def make(directory: Path) -> Broker:
+def make(directory: Path, **settings: str) -> Broker:
     directory.mkdir(exist_ok=True)
     given = {"node.id": "1", "log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
-    return Broker(BrokerConfig({**given, "producer.id.expiration.ms": "5000"}), Platform())
+    return Broker(BrokerConfig({**given, "producer.id.expiration.ms": "5000", **settings}), Platform())
 
 
 @pytest.fixture
@@ -72,6 +74,21 @@ async def test_the_store_goes_by_what_was_changed(broker: Broker) -> None:
     await alter(broker, producer_id_expiration_ms=None)
     await alter(broker, "1", producer_id_expiration_ms=None)
     assert broker.logs.store.producer_expiration_ms == 5000
+
+
+async def test_compaction_rests_no_longer_than_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest that had begun went on to its end: for an hour, where an hour was what had been set before."""
+    looks: list[None] = []
+
+    async def compact(_: ScheduledTasks) -> None:
+        looks.append(None)
+
+    monkeypatch.setattr(ScheduledTasks, "compact", compact)
+    running = make(tmp_path / "1", **{"log.cleaner.backoff.ms": "3600000"})
+    await running.start()
+    await alter(running, log_cleaner_backoff_ms="5")
+    await until(lambda: len(looks) > 3, "compaction looks again and again")
+    await running.stop()
 
 
 async def test_topics_without_settings_of_their_own_go_by_what_was_changed(broker: Broker) -> None:
