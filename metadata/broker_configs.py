@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.config_definition import (
     CONNECTIONS_BY_HOST,
+    DOUBLE_MAX,
     FOREVER_OR_POSITIVE,
     INT_MAX,
     LONG_MAX,
@@ -179,8 +180,7 @@ _LISTENERS = (
     ),
     _fixed(
         "advertised.listeners", _LIST, None, None,
-        "Which address clients are told, as NAME://host:port; by default the one that the client connected"
-        " to.",
+        "Which address clients are told, as NAME://host:port; by default the one that the client connected to.",
     ),
     _fixed(
         "listener.security.protocol.map", _STRING,
@@ -325,8 +325,7 @@ _LOGS = (
     _dynamic("log.flush.interval.ms", _LONG, None, None, "After how long a record is forced to the disk."),
     _fixed(
         "log.flush.scheduler.interval.ms", _LONG, LONG_MAX, None,
-        "How often logs are looked at for flushing; stands in for log.flush.interval.ms when that is not"
-        " set.",
+        "How often logs are looked at for flushing; stands in for log.flush.interval.ms when that is not set.",
     ),
     _fixed(
         "log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0),
@@ -375,6 +374,10 @@ _LOGS = (
     _fixed(
         "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None,
         "How often the high watermarks are written.",
+    ),
+    _dynamic(
+        "log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX, at_least(0)._replace(description=None),
+        "How many bytes a second compaction reads and writes together.",
     ),
     _dynamic(
         "log.cleaner.backoff.ms", _LONG, 15_000, at_least(0),
@@ -467,9 +470,8 @@ _GROUPS = (
     ),
     _fixed(
         "offsets.topic.replication.factor", _SHORT, 3, at_least(1),
-        "How many replicas __consumer_offsets is given. Left at its default, as many as there are brokers,"
-        " and"
-        " no more than this.",
+        "How many replicas __consumer_offsets is given. Left at its default, as many as there are brokers, and no"
+        " more than this.",
     ),
     _fixed(
         "offsets.topic.segment.bytes", _INT, 104_857_600, at_least(1),

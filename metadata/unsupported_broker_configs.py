@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raftlog.metadata.config_definition import (
-    DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
     ConfigDefinition,
@@ -321,7 +320,6 @@ _DIRECTORY_MOVES: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _RATES: tuple[_Row, ...] = (
-    ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
     ("max.connection.creation.rate", _INT, INT_MAX),
 )  # fmt: skip
 
@@ -346,7 +344,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("compaction has a plan of its own", _CLEANER),
     ("it cannot keep new partitions out of a directory yet", _CORDONS),
     ("it moves no partition that holds records to another directory of its broker yet", _DIRECTORY_MOVES),
-    ("it has no limits a second yet but those of throttled replicas", _RATES),
+    ("it lets in new connections at any rate", _RATES),
 )
 
 _CHANGED_AT_RUN_TIME = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
-from raftlog.broker.core.replica.throttle import UNLIMITED
+from raftlog.broker.core.byte_rate import UNLIMITED
 from raftlog.broker.metrics.families import counter, counters, gauge, gauges, histogram
 from raftlog.metadata.records import NO_LEADER
 

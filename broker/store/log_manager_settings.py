@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS
+from raftlog.metadata.config_definition import DOUBLE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class LogManagerSettings:
     """log.cleaner.backoff.ms"""
     cleaner_dedupe_buffer_size: int = 134_217_728
     """log.cleaner.dedupe.buffer.size"""
+    cleaner_io_max_bytes_per_second: float = DOUBLE_MAX
+    """log.cleaner.io.max.bytes.per.second"""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
@@ -44,4 +47,5 @@ class LogManagerSettings:
             cleaner_enable=config["log.cleaner.enable"],
             cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
             cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+            cleaner_io_max_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
         )

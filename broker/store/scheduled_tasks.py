@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from raftlog.broker.core.byte_rate import UNLIMITED, ByteRate
 from raftlog.broker.core.log.config import LONG_MAX
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.files import FULL_DISK_ERRORS
@@ -161,7 +162,8 @@ class ScheduledTasks:
                 if log.opened.generation is not generation:
                     # Truncated meanwhile, perhaps below that, and what has come since may not be safe.
                     continue
-                await drive(cleaner.clean(log, safe_offset), manager.clock, manager.in_thread)
+                steps = cleaner.clean(log, safe_offset)
+                await drive(steps, manager.clock, manager.in_thread, partial(self._pause_ms, cleaner.rate))
             except LogUnavailable:
                 continue
             except OSError as error:
@@ -169,6 +171,11 @@ class ScheduledTasks:
                 return
             if not await self.checkpoint(CLEANED_OFFSETS):
                 return
+
+    def _pause_ms(self, rate: ByteRate) -> int:
+        """How long compaction may read and write nothing more (log.cleaner.io.max.bytes.per.second)."""
+        rate.set_rate(int(min(self._manager.settings.cleaner_io_max_bytes_per_second, UNLIMITED)))
+        return rate.wait_ms(int(self._manager.clock.monotonic() * 1000))
 
     async def expire_producers(self) -> None:
         """Forget producers that have been idle for producer.id.expiration.ms."""

@@ -133,10 +133,7 @@ REASONS = {
     "it runs no Java classes": ("config.providers",),
     "it has no metrics reporters": ("metric.reporters",),
     "a broker is given them when it is started": ("listeners", "listener.security.protocol.map"),
-    "it has no limits a second yet but those of throttled replicas": (
-        "max.connection.creation.rate",
-        "log.cleaner.io.max.bytes.per.second",
-    ),
+    "it lets in new connections at any rate": ("max.connection.creation.rate",),
     "it cannot keep new partitions out of a directory yet": ("cordoned.log.dirs",),
     "it moves no partition that holds records to another directory of its broker yet": ("replica.alter.",),
     "it has no settings for one listener among several": ("listener.name.",),
@@ -210,6 +207,7 @@ def test_what_has_no_effect_is_kept_and_described_with_its_source() -> None:
         ("log.roll.ms", "0"),
         ("log.roll.jitter.ms", "-1"),
         ("log.cleaner.threads", "many"),
+        ("log.cleaner.io.max.bytes.per.second", "NaN"),
         ("log.segment.bytes", "100"),
         ("num.partitions", "5"),
         # With fewer no key fits, and compaction gives the log up until the broker starts again.

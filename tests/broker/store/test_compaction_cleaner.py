@@ -348,7 +348,7 @@ async def test_the_event_loop_runs_on_while_the_steps_are_driven() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count_turns())
-    await drive(world.steps(), TickingClock(), in_thread)
+    await drive(world.steps(), TickingClock(), in_thread, lambda: 0)
     counting.cancel()
     assert turns > 20
     assert in_thread_count > 5
@@ -364,7 +364,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
         if any(name.endswith(".cleaned") for name in world.disk.names):
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(drive(world.steps(), world.clock, never))
+    task = asyncio.create_task(drive(world.steps(), world.clock, never, lambda: 0))
     await until(lambda: any(name.endswith(".cleaned") for name in world.disk.names), "it is in the middle")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

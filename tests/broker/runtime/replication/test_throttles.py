@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.core.replica.throttle import ByteRate, ThrottledReplicas
+from raftlog.broker.core.byte_rate import ByteRate
+from raftlog.broker.core.replica.throttle import ThrottledReplicas
 from raftlog.metadata.records import ConfigRecord, ResourceType
 from tests.broker.brokers import QUICK, TOPIC, Cluster, run
 from tests.waiting import until
