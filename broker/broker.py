@@ -113,14 +113,15 @@ class Broker:
 
             self.membership = Membership(self.config, self.platform, self.controller, self.stopping.set)
             self.membership.set_known_cluster_id()
-            self.addresses = self.listeners.bind()
-        await self.controller.start()
+        # Before anything is decided: who finds a port taken leaves a directory that can be used in any way.
+        self.addresses = self.listeners.bind()
         if self.config["raftlog.health.listener"] or self.config["raftlog.metrics.listener"]:
             # Imported here, as all that is needed for it.
             from raftlog.broker.metrics.monitoring import Monitoring
 
             self._monitoring = Monitoring(self.config, self.controller, self.listeners, self.clock)
             await self._monitoring.open()
+        await self.controller.start()
         self.cluster_id = await self._find_cluster_id()
         if unsupported := unsupported_features(self.controller.image.features):
             raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
@@ -145,7 +146,6 @@ class Broker:
             await self.membership.join(self.logs, self.partitions, self.cluster_id, ports, self._room)
         else:
             await self._register_alone()
-            self.addresses = self.listeners.bind()
         self._serve()
         if self.membership is not None:
             await self.membership.begin()

@@ -76,6 +76,20 @@ def test_a_client_port_that_is_taken(shared: World, make: Make, tmp_path: Path) 
     assert f"cannot listen on 127.0.0.1:{shared.cluster.brokers[0].port}" in said and "--listen" in said
 
 
+@pytest.mark.parametrize("listener", ["listeners", "raftlog.metrics.listener"])
+def test_a_broker_alone_whose_port_was_taken_can_be_given_peers(
+    shared: World, make: Make, elsewhere: Elsewhere, tmp_path: Path, listener: str
+) -> None:
+    taken = f"127.0.0.1:{shared.cluster.brokers[0].port}"
+    setting = f"listeners=PLAINTEXT://{taken}" if listener == "listeners" else f"{listener}={taken}"
+    said = refusal(make(4, tmp_path / "new", "--set", setting, peers=None))
+    assert f"cannot listen on {taken}" in said or "another port with" in said
+    process = make(4, tmp_path / "new", "--observer", *elsewhere)
+    process.start()
+    assert "serving as epoch" in process.log()
+    process.stop()
+
+
 def test_a_number_that_another_broker_has(make: Make, elsewhere: Elsewhere, tmp_path: Path) -> None:
     process = make(2, tmp_path / "new", *elsewhere)
     process.start(wait=False)
