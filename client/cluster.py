@@ -41,6 +41,9 @@ from raftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Remo
 from raftlog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 METADATA_TOPIC = "__cluster_metadata"
+THE_QUORUM = DescribeQuorumRequestTopicData(
+    topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+)
 PREFERRED, UNCLEAN = 0, 1
 NOTHING_TO_DO = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
@@ -123,11 +126,8 @@ class ClusterAdmin:
 
     async def describe_quorum(self) -> Quorum:
         """Leader, term, committed index and members of the metadata quorum."""
-        partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
-        topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=partitions)
-
         async def attempt() -> Quorum:
-            answer = await self._router.ask(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+            answer = await self._router.ask(DescribeQuorumRequest(topics=[THE_QUORUM]), DescribeQuorumResponse)
             check(answer.error_code, "the metadata quorum", answer.error_message)
             ((described,),) = [topic.partitions for topic in answer.topics]
             check(described.error_code, "the metadata quorum", described.error_message)

@@ -129,12 +129,17 @@ class TopicAdmin:
 
         await self._router.changing(attempt)
 
-    async def describe_configs(self, kind: ResourceType, names: Sequence[str]) -> list[DescribeConfigsResult]:
-        """The configs of each resource, in the order of `names`. A broker's are asked from that broker."""
+    async def describe_configs(
+        self, kind: ResourceType, names: Sequence[str], only: Sequence[str] | None = None
+    ) -> list[DescribeConfigsResult]:
+        """The configs of each resource, in the order of `names`: all with what they mean, or `only` those without. A
+        broker's are asked from that broker.
+        """
+        keys = None if only is None else list(only)
         resources = [
-            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names
         ]
-        request = DescribeConfigsRequest(resources=resources, include_documentation=True)
+        request = DescribeConfigsRequest(resources=resources, include_documentation=only is None)
         node = owner(kind, names[0])
         results = (
             await self._router.retrying(lambda: self._router.ask(request, DescribeConfigsResponse, node=node))

@@ -8,7 +8,15 @@ from typing import Any
 from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
-from raftlog.cli.reach import look_at, partitions_by_leader, settings_of, state_of, under_replicated, why_fenced
+from raftlog.cli.reach import (
+    below_min_isr,
+    look_at,
+    partitions_by_leader,
+    settings_of,
+    state_of,
+    under_replicated,
+    why_fenced,
+)
 from raftlog.client.core.addresses import Address, parse_address
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
@@ -22,6 +30,13 @@ VERBS.add("unregister", "forget a broker that will not come back")
 LOOK_SECONDS_MAX = 3.0
 """For each broker, all at once."""
 
+AILMENTS = {
+    "offline": "offline",
+    "below min.insync.replicas, so that producers with acks=all are refused": "below_min_isr",
+    "under-replicated": "under_replicated",
+}
+"""What ailing partitions are shown under, the worst first."""
+
 SHOWN_PARTITIONS_MAX = 20
 """How many ailing partitions are shown to people; --json has all."""
 
@@ -33,7 +48,10 @@ def run(arguments: list[str]) -> int:
 
 def status(arguments: list[str]) -> int:
     parser = VERBS.parser(
-        "status", "Show brokers, quorum, and partitions that are not well.", "raftlog cluster status --json"
+        "status",
+        "Show brokers, quorum, and partitions that are not well. The exit code is 1 while not all can be used: the"
+        " quorum has no leader, or partitions are offline or below their min.insync.replicas.",
+        "raftlog cluster status --json",
     )
     options = parser.parse(arguments)
     with connected(options) as client:
@@ -43,7 +61,13 @@ def status(arguments: list[str]) -> int:
         print_json(described)
     else:
         print(text_of(described))
-    return 0
+    return 0 if is_usable(described) else 1
+
+
+def is_usable(described: dict[str, Any]) -> bool:
+    """Whether clients can do with the cluster what they want. A broker that is missing is made up for by others."""
+    partitions = described["partitions"]
+    return described["quorum"]["leader"] >= 0 and not (partitions["offline"] or partitions["below_min_isr"])
 
 
 def describe(client: SyncClient) -> dict[str, Any]:
@@ -71,6 +95,7 @@ def describe(client: SyncClient) -> dict[str, Any]:
 
     offline = client.admin.offline_logs(partitions_by_leader(metadata))
     behind = under_replicated(client, metadata.topics)
+    too_few = below_min_isr(client, metadata.topics)
     partitions = [ailment(topic.name or "", each, offline) for topic in metadata.topics for each in topic.partitions]
     return {
         "cluster_id": brokers.cluster_id,
@@ -85,6 +110,7 @@ def describe(client: SyncClient) -> dict[str, Any]:
         "partitions": {
             "total": len(partitions),
             "under_replicated": [each for each in partitions if (each["topic"], each["partition"]) in behind],
+            "below_min_isr": [each for each in partitions if (each["topic"], each["partition"]) in too_few],
             "offline": [each for each in partitions if each["leader"] is None or each["log_offline"]],
         },
     }
@@ -158,9 +184,10 @@ def text_of(described: dict[str, Any]) -> str:
         "",
         *([*told, ""] if told else []),
         f"{plural(partitions['total'], 'partition')}, {len(partitions['under_replicated'])} under-replicated, "
-        f"{len(partitions['offline'])} offline",
+        f"{len(partitions['offline'])} offline, {len(partitions['below_min_isr'])} below min.insync.replicas",
     ]
-    for title, ailing in (("offline", partitions["offline"]), ("under-replicated", partitions["under_replicated"])):
+    for title, name in AILMENTS.items():
+        ailing = partitions[name]
         if ailing:
             lines += ["", f"{title}:", ailing_table(ailing[:SHOWN_PARTITIONS_MAX])]
         if len(ailing) > SHOWN_PARTITIONS_MAX:

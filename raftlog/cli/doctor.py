@@ -9,7 +9,6 @@ import ipaddress
 import resource
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from raftlog.cli.failure import UsageError
 from raftlog.cli.output import plural, print_json
 from raftlog.cli.reach import (
     Look,
+    below_min_isr,
     look_at,
     partitions_by_leader,
     settings_of,
@@ -71,7 +71,7 @@ class Patient(NamedTuple):
     settings: Mapping[int, Mapping[str, str]]
     offline_logs: frozenset[TopicPartition]
     under_replicated: frozenset[TopicPartition]
-    now_ms: float
+    below_min_isr: frozenset[TopicPartition]
 
 
 def run(arguments: list[str]) -> int:
@@ -116,7 +116,6 @@ def text_of(findings: Sequence[Finding]) -> str:
 
 def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Patient:
     cluster, quorum = client.admin.describe_cluster(), client.admin.describe_quorum()
-    now_ms = time.time() * 1000
     brokers = sorted(cluster.brokers, key=lambda each: each.broker_id)
     looks = look_at([Address(each.host, each.port) for each in brokers], seconds)
     settings: dict[int, Mapping[str, str]] = {}
@@ -127,7 +126,8 @@ def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Pa
     metadata = client.admin.metadata()
     offline = client.admin.offline_logs(partitions_by_leader(metadata))
     behind = under_replicated(client, metadata.topics)
-    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, behind, now_ms)
+    too_few = below_min_isr(client, metadata.topics)
+    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, behind, too_few)
 
 
 # ── the way there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,17 +230,18 @@ def of_versions(patient: Patient) -> Iterator[Finding]:
 
 
 def of_clocks(patient: Patient) -> Iterator[Finding]:
-    """The quorum's leader says when it heard of itself, which is now."""
-    leader = next((each for each in patient.quorum.members if each.node_id == patient.quorum.leader), None)
-    if leader is None or leader.last_heard_ms < 0:
-        return
-    ahead = (leader.last_heard_ms - patient.now_ms) / 1000
-    if abs(ahead) > CLOCK_SECONDS_MAX:
-        what = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
-        fix = "let NTP set the clocks: retention and the times of records go by them"
-        yield Finding(WARNING, f"broker {leader.node_id}", f"its clock is {what}", fix)
-    else:
-        yield Finding(OK, "clocks", f"that of broker {leader.node_id} (leads the quorum) and this machine's agree")
+    """Against this machine's, which may be the wrong one itself."""
+    fine = 0
+    for broker, look in sorted(patient.looks.items()):
+        ahead = look.clock_ahead
+        if ahead is not None and abs(ahead) > CLOCK_SECONDS_MAX:
+            what = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+            fix = "let NTP set the clocks: retention and the times of records go by them"
+            yield Finding(WARNING, f"broker {broker}", f"its clock is {what}", fix)
+        else:
+            fine += ahead is not None
+    if fine:
+        yield Finding(OK, "clocks", f"{plural(fine, 'broker')} and this machine agree")
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,12 +300,17 @@ def of_topics(patient: Patient) -> Iterator[Finding]:
         if each.leader_id < 0 or (topic.name or "", each.partition_index) in patient.offline_logs
     ]
     behind = [topic for topic, _ in patient.under_replicated]
-    for names, what, level in ((offline, "offline", ERROR), (behind, "under-replicated", WARNING)):
+    too_few = [topic for topic, _ in patient.below_min_isr]
+    for names, what, level in (
+        (offline, "offline", ERROR),
+        (too_few, "below min.insync.replicas", ERROR),
+        (behind, "under-replicated", WARNING),
+    ):
         if names:
             fix = "`raftlog cluster status` shows which, and which broker is missing"
             topics = ", ".join(sorted(set(names))[:TOPICS_SHOWN_MAX])
             yield Finding(level, "partitions", f"{len(names)} {what}, of topics like {topics}", fix)
-    if not offline and not behind:
+    if not (offline or too_few or behind):
         yield Finding(OK, "partitions", f"{len(partitions)}, all of them led and in sync")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from raftlog.client.cluster import THE_QUORUM
 from raftlog.client.connection import TOOL_CLIENT_ID, Connection
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import KafkaError
@@ -16,8 +18,12 @@ from raftlog.client.topics import ResourceType
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from raftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
+MIN_ISR = "min.insync.replicas"
+TOPICS_ASKED_MAX = 1_000
+"""Of so many topics settings are asked for at a time."""
 FULL_BYTES = 4 << 20
 FULL_PERCENT = 1.0
 """With less than both of these free a broker's disk counts as full (`broker/runtime/disk_room.py`)."""
@@ -86,6 +92,28 @@ def under_replicated(client: SyncClient, topics: Iterable[MetadataResponseTopic]
     )
 
 
+def below_min_isr(client: SyncClient, topics: Iterable[MetadataResponseTopic]) -> frozenset[TopicPartition]:
+    """Those that have a leader and take no records with acks=all, for too few replicas are in sync."""
+    lacking = [topic for topic in topics if any(map(_lacks_replicas, topic.partitions))]
+    found: set[TopicPartition] = set()
+    for first in range(0, len(lacking), TOPICS_ASKED_MAX):
+        asked = lacking[first : first + TOPICS_ASKED_MAX]
+        names = [topic.name or "" for topic in asked]
+        answers = client.admin.describe_configs(ResourceType.TOPIC, names, [MIN_ISR])
+        for topic, answer in zip(asked, answers, strict=True):
+            wanted = int(answer.configs[0].value or 1)
+            found.update(
+                (topic.name or "", each.partition_index)
+                for each in topic.partitions
+                if each.leader_id >= 0 and len(each.isr_nodes) < min(wanted, len(each.replica_nodes))
+            )
+    return frozenset(found)
+
+
+def _lacks_replicas(partition: MetadataResponsePartition) -> bool:
+    return len(partition.isr_nodes) < len(partition.replica_nodes)
+
+
 def settings_of(client: SyncClient, broker: int) -> Mapping[str, str]:
     """A broker's settings; none of one that is fenced, which is not in the metadata."""
     try:
@@ -106,6 +134,8 @@ class Look:
     disks: Sequence[DiskLook] = ()
     versions: Mapping[int, int] = field(default_factory=dict)
     """The highest version of each API."""
+    clock_ahead: float | None = None
+    """Seconds by which its clock is ahead of this machine's; None while it knows of no leader of the quorum."""
 
 
 def look_at(addresses: Sequence[Address], timeout: float) -> list[Look]:
@@ -155,6 +185,16 @@ async def _ask(connection: Connection, look: Look, timeout: float) -> None:
         DiskLook(each.log_dir, each.total_bytes, each.usable_bytes, bool(each.error_code))
         for each in directories.results
     ]
+    look.clock_ahead = await _clock_ahead(connection, timeout)
+
+
+async def _clock_ahead(connection: Connection, timeout: float) -> float | None:
+    """A broker tells by its own clock when the members of the quorum were last heard of: of the leader that is now."""
+    began = time.time()
+    answer = await connection.request(DescribeQuorumRequest(topics=[THE_QUORUM]), DescribeQuorumResponse, timeout)
+    ((partition,),) = [topic.partitions for topic in answer.topics]
+    told = [each.last_fetch_timestamp for each in partition.current_voters if each.replica_id == partition.leader_id]
+    return told[0] / 1000 - (began + time.time()) / 2 if told else None
 
 
 def why_fenced(look: Look, metadata_lag: int | None, quorum_leader: int) -> str:

@@ -17,6 +17,7 @@ from raftlog.cli.doctor import (
     contradictions,
     of_addresses,
     of_bootstrap,
+    of_clocks,
     of_disks,
     of_settings,
     of_this_machine,
@@ -31,6 +32,8 @@ from raftlog.wire.messages.metadata import MetadataResponse
 from tests.raftlog.cli.conftest import Run
 
 GB = 1 << 30
+AHEAD = {1: 0.5, 2: 3600.0, 3: -60.0, 4: None}
+"""Seconds by which clocks of brokers are ahead; one broker did not say."""
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def patient(looks: dict[int, Look], settings: dict[int, dict[str, str]] | None =
     cluster = DescribeClusterResponse(cluster_id="c", brokers=brokers)
     bootstrap = [Look(Address(at, 9092), resolved=[at], cluster_id="c")]
     none: frozenset[TopicPartition] = frozenset()
-    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, none, none, 0.0)
+    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, none, none, none)
 
 
 def test_a_healthy_broker_has_no_errors(on_broker: Run) -> None:
@@ -97,6 +100,16 @@ def test_disks_are_warned_of_before_they_are_full() -> None:
     looks = {1: Look(Address("10.0.0.1", 9092), disks=disks)}
     found = {finding.what.split()[0]: finding.level for finding in of_disks(patient(looks, at="10.0.0.1"))}
     assert found == {"/little": "warning", "/least": "error", "directory": "error", "1": "ok"}
+
+
+def test_each_broker_whose_clock_is_not_that_of_this_machine_is_told() -> None:
+    looks = {broker: Look(Address("10.0.0.1", 9092), clock_ahead=ahead) for broker, ahead in AHEAD.items()}
+    found = [(finding.level, finding.where, finding.what) for finding in of_clocks(patient(looks, at="10.0.0.1"))]
+    assert found == [
+        ("warning", "broker 2", "its clock is 3600 s ahead of this machine's"),
+        ("warning", "broker 3", "its clock is 60 s behind this machine's"),
+        ("ok", "clocks", "1 broker and this machine agree"),
+    ]
 
 
 def test_settings_that_contradict_each_other_are_told_with_what_to_set() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.testing import BrokerProcess
+from raftlog.testing import BrokerProcess, Kafka
 from raftlog.testing.ports import ReservedPort
 from tests.raftlog.cli.conftest import Run
 from tests.raftlog.cli.conftest import run as in_process
@@ -227,3 +227,37 @@ def ask(port: int, path: str) -> tuple[int, Any]:
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
+
+
+def test_partitions_below_min_isr_are_shown_and_told_by_the_exit_code(world: World, operate: Run, name: str) -> None:
+    topic = world.create(name, min_insync_replicas="3")
+    assert operate("cluster", "status").code == 0
+    world.follower(topic).kill()
+    wait_until(lambda: operate("cluster", "status").code == 1, "it is told")
+    (partition,) = status(operate)["partitions"]["below_min_isr"]
+    assert (partition["topic"], len(partition["isr"])) == (topic, 2)
+    assert "1 below min.insync.replicas\n" in operate("cluster", "status").out
+    found = operate("doctor")
+    assert found.code == 1
+    assert f"error    partitions: 1 below min.insync.replicas, of topics like {topic}" in found.out
+
+
+def test_a_quorum_without_a_leader_is_told_by_the_exit_code(world: World, operate: Run) -> None:
+    world.wait_until_in_sync(world.create("well", 3))
+    for node in (1, 2):
+        world.cluster.broker(node).kill()
+    wait_until(lambda: "NO LEADER" in operate("cluster", "status", "-b", world.cluster.broker(3).address).out, "lost")
+    assert operate("cluster", "status", "-b", world.cluster.broker(3).address).code == 1
+
+
+def test_the_clock_of_each_broker_is_compared_with_that_of_this_machine(run: Run) -> None:
+    def doctor() -> str:
+        return run("doctor", "-b", kafka.bootstrap_servers).out
+
+    # At least one of them does not lead the quorum.
+    with Kafka(3) as kafka, kafka.faults.broker(2).clock.jump(-3600), kafka.faults.broker(3).clock.jump(7200):
+        wait_until(lambda: "behind" in doctor() and "ahead of" in doctor(), "both are told")
+        found = doctor()
+    assert "warning  broker 2: its clock is 36" in found and "s behind this machine's" in found
+    assert "warning  broker 3: its clock is 7" in found and "s ahead of this machine's" in found
+    assert "ok       clocks: 1 broker and this machine agree" in found
