@@ -4,7 +4,7 @@ Requests and errors are counted always. Times are taken only when somebody can r
 request of an API that is seldom asked for, and of one in SAMPLED of one that is asked for often: that one stands for
 the others. The parts of a request's time are Kafka's:
 
-- queue: since its turn of the event loop began, known to a millisecond;
+- queue: since the broker heard that there is something to read from the client, or put it off to a later turn;
 - local: the handler;
 - remote: from then until the answer is known, for followers, records to fetch, or a quorum;
 - send: from then until the transport has taken the answer; 0 if it took it at once.
@@ -29,8 +29,6 @@ SAMPLED: Final = 64
 """Of an API that is asked for often, one request in so many is timed."""
 TIMED_EACH: Final = 1_000
 """So many requests of an API are timed one by one, before others stand for them."""
-TURN_MS: Final = 1.0
-"""The event loop tells when its turn began in whole milliseconds."""
 BOUNDS_MS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
 
 
@@ -49,19 +47,19 @@ class ApiTimes:
 
 
 class RequestTimes:
-    """The times of all APIs. `now` is exact, `turn_began` is when the present turn of the event loop began; both in
-    seconds of one clock.
+    """The times of all APIs. `now` and `waited_since`, which is since when the request that is served now was waiting,
+    are in seconds of one clock.
     """
 
     def __init__(
         self,
         now: Callable[[], float],
-        turn_began: Callable[[], float],
+        waited_since: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self.by_api: dict[int, ApiTimes] = {}
         self.now = now
-        self._turn_began = turn_began
+        self._waited_since = waited_since
         self.call_soon = call_soon
 
     def serve(self, api_key: int, count: int, connection: Connection, serve: Callable[[], None]) -> None:
@@ -71,7 +69,7 @@ class RequestTimes:
             times = self.by_api[api_key] = ApiTimes()
         before = connection.newest_place
         began = self.now()
-        queue_ms = max((began - self._turn_began()) * 1000 - TURN_MS, 0.0)
+        queue_ms = max((began - self._waited_since()) * 1000, 0.0)
         serve()
         request = _TimedRequest(self, times, connection, count)
         request.handled(queue_ms, began)

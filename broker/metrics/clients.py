@@ -21,7 +21,7 @@ TOPICS_MAX: Final = 500
 """Topics that have series of their own, those with the most traffic; the rest is in the value for all."""
 
 _TIMES: Final = (
-    ("requestqueuetimems", "queue", "Milliseconds that requests waited for their turn, known to a millisecond"),
+    ("requestqueuetimems", "queue", "Milliseconds that requests waited for their turn"),
     ("localtimems", "local", "Milliseconds in the handler of the API"),
     ("remotetimems", "remote", "Milliseconds that the answer waited for followers, records or a quorum"),
     ("responsesendtimems", "send", "Milliseconds until the answer had left"),

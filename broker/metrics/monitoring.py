@@ -41,7 +41,7 @@ class Monitoring:
             controller,
             listeners.counts,
             clock,
-            RequestTimes(time.monotonic, loop.time, loop.call_soon),
+            RequestTimes(time.monotonic, listeners.waited_since, loop.call_soon),
             EventLoopWatch(loop, time.monotonic),
         )
         self.room: DiskRoom | None = None

@@ -48,6 +48,9 @@ class Listeners(Protocol):
     def counts(self) -> ConnectionCounts:
         """How many connections there are and were."""
 
+    def waited_since(self) -> float:
+        """When the request that is served now was heard of, or was put off: seconds of `time.monotonic`."""
+
     def disconnect_all(self, reason: str) -> None:
         """End all connections, and go on letting clients in."""
 
@@ -105,6 +108,10 @@ class KafkaListeners:
             by_listener[connection.listener_name] += 1
         count = len(server.connections)
         return ConnectionCounts(count, by_listener, server.accepted, server.refused, server.memory.given_out_bytes)
+
+    def waited_since(self) -> float:
+        """See Listeners."""
+        return self._server.turns.waited_since
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 from raftlog.broker.server.limits import READY_ASKED_MAX, READY_AT_ONCE
+from raftlog.broker.server.turns import Turns
 
 OnReadable = Callable[[int], None]
 
@@ -48,8 +49,9 @@ else:
 class Readiness:
     """`on_readable(ends)` of each socket is called when there is more to read; `ends` is not 0 when that is the end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
         self._loop = loop
+        self._turns = turns
         self._edges = _Edges()
         self._poll = self._edges.poll
         self._sockets: dict[int, OnReadable] = {}
@@ -68,6 +70,7 @@ class Readiness:
     def _tell(self) -> None:
         # Of all, or who comes from another address than most would wait until it is heard of: see Turns.
         sockets = self._sockets
+        self._turns.heard()
         for _ in range(READY_ASKED_MAX):
             ready = self._poll(0, READY_AT_ONCE)
             for fd, events in ready:

@@ -41,7 +41,7 @@ class Server:
         self.limits = limits
         self.memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time, limits.arriving_bytes_max)
         self.turns = Turns(loop.call_soon)
-        self.readiness = Readiness(loop)
+        self.readiness = Readiness(loop, self.turns)
         self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max, self.turns.is_over)
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None

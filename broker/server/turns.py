@@ -16,9 +16,11 @@ class Turns:
     The loop's own time does not tell when a turn began: uvloop brings it forward whenever a timer is set. So the clock
     is looked at once in TURN_SECONDS_MAX, and a turn is measured from there: the first long one may take twice that.
     Of a connection with many requests, so many are served in one go as QUANTUM_SECONDS or its share of a turn allow.
+
+    `waited_since` is when that which is served now was heard of, or was put off to this turn: seconds of `monotonic`.
     """
 
-    __slots__ = ("_call_soon", "_deadline", "_is_measured", "_waiting", "waiting")
+    __slots__ = ("_call_soon", "_deadline", "_is_measured", "_waiting", "waited_since", "waiting")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         """`call_soon` calls what it is given in the next turn."""
@@ -28,7 +30,12 @@ class Turns:
         self._is_measured = False
         # How many callbacks wait, of each address in order.
         self.waiting = 0
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._waiting: dict[str, deque[tuple[Callable[[], None], float]]] = {}
+        self.waited_since = 0.0
+
+    def heard(self) -> None:
+        """What is served from now on has something to read since now."""
+        self.waited_since = monotonic()
 
     def is_over(self) -> bool:
         """Whether this turn has taken so long that others should have theirs."""
@@ -45,10 +52,11 @@ class Turns:
         waiting = self._waiting.get(address)
         if waiting is None:
             waiting = self._waiting[address] = deque()
-        waiting.append(callback)
+        now = monotonic()
+        waiting.append((callback, now))
         self.waiting += 1
         if not self._is_measured:
-            self._measure(monotonic())
+            self._measure(now)
 
     def _measure(self, now: float) -> None:
         self._is_measured = True
@@ -68,19 +76,20 @@ class Turns:
         # Those who ask meanwhile have a later turn.
         for _ in range(self.waiting):
             self._deadline = min(now + each, turn_ends)
-            self._next()()
+            callback, self.waited_since = self._next()
+            callback()
             now = monotonic()
             if now > turn_ends:
                 break
         self._deadline = turn_ends
 
-    def _next(self) -> Callable[[], None]:
+    def _next(self) -> tuple[Callable[[], None], float]:
         """Whose turn it is: the address goes to the end of the line if there are more from it."""
         waiting = self._waiting
         address = next(iter(waiting))
         callbacks = waiting.pop(address)
-        callback = callbacks.popleft()
+        first = callbacks.popleft()
         if callbacks:
             waiting[address] = callbacks
         self.waiting -= 1
-        return callback
+        return first

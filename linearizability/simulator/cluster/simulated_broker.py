@@ -90,6 +90,10 @@ class SimulatedListeners:
         count = len(self._transports)
         return ConnectionCounts(count, {"PLAINTEXT": count}, count, 0, 0)
 
+    def waited_since(self) -> float:
+        """See Listeners. Nobody asks."""
+        return self._machine.loop.time()
+
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""
         transports, self._transports = self._transports, []

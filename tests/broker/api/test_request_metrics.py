@@ -33,9 +33,9 @@ class World:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.turn_began = 100.0
+        self.waited_since = 100.0
         self.soon: list[Callable[[], None]] = []
-        self.times = RequestTimes(lambda: self.now, lambda: self.turn_began, self.soon.append)
+        self.times = RequestTimes(lambda: self.now, lambda: self.waited_since, self.soon.append)
         memory = ReceiveMemory(lambda _: None, lambda *_: None, lambda: self.now)
         side = ServerSide(lambda *_: None, memory, lambda: self.now, 1_000)
         self.transport = FullTransport()
@@ -69,7 +69,7 @@ def test_an_answer_that_is_known_at_once_costs_the_time_of_its_handler() -> None
     world.serve(lambda: world.answer(seconds=0.002))
     world.now += 7
     world.turn()
-    assert world.totals() == {"queue": 4.0, "local": 2.0, "remote": 0.0, "send": 0.0, "total": 6.0}
+    assert world.totals() == {"queue": 5.0, "local": 2.0, "remote": 0.0, "send": 0.0, "total": 7.0}
 
 
 def test_an_answer_that_has_to_wait_is_remote_time_and_one_that_nobody_takes_is_sending() -> None:

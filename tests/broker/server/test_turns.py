@@ -190,3 +190,22 @@ def test_what_is_asked_for_meanwhile_has_a_later_turn() -> None:
     assert called == ["first", "second"] and not made.waiting
     soon.pop(0)()
     assert not soon, "turns are measured though nothing happens"
+
+
+@on_uvloop
+async def test_it_is_known_how_long_a_request_has_waited_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as world:
+        waits: list[float] = []
+        serve = world.server.side.dispatch
+
+        def dispatch(connection: Connection, frame: memoryview) -> None:
+            waits.append(world.slow.now - world.server.turns.waited_since)
+            serve(connection, frame)
+
+        world.server.side.dispatch = dispatch
+        for client in await world.connect(40):
+            client.sendall(request(0))
+        await world.until(lambda: len(waits) == 40)
+        assert waits[0] == 0.0, "it was served as soon as it was heard of"
+        assert max(waits) >= REQUEST_SECONDS, "it was served behind others"
+        assert max(waits) <= 40 * REQUEST_SECONDS

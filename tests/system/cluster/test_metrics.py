@@ -101,6 +101,7 @@ def test_what_went_through_the_cluster_is_counted(loaded: World) -> None:
     asked = total(pages, "kafka_network_requestmetrics_requests_total", request="Produce")
     times = "kafka_network_requestmetrics"
     assert total(pages, f"{times}_totaltimems_count", request="Produce") == asked > 0
+    assert total(pages, f"{times}_requestqueuetimems_sum", request="Produce") > 0
     assert total(pages, f"{times}_remotetimems_sum", request="Produce") > 0, "acks=all waits for followers"
     assert total(pages, "kafka_server_replicamanager_leadercount") >= 3
     assert total(pages, "kafka_controller_kafkacontroller_activecontrollercount") == 1
