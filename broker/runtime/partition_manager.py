@@ -18,6 +18,7 @@ from raftlog.broker.core.traffic import IsrChanges, Traffic
 from raftlog.broker.runtime.flushing import Flusher
 from raftlog.broker.runtime.opening_queue import OpeningQueue
 from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.settings_queue import SettingsQueue
 from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.ids import BrokerId
@@ -86,6 +87,7 @@ class PartitionManager:
         self._by_name: dict[bytes, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
         self.opening = OpeningQueue(self._open_in_turn, self._tell_gained)
+        self._new_settings = SettingsQueue(self._configure)
         self._flusher = Flusher(logs, self.storage_failed)
         logs.store.on_retention = self._log_start_moved
         # Led in new epochs since that was last told.
@@ -329,9 +331,9 @@ class PartitionManager:
             self._open_soon(created)
         reconfigured = dict.fromkeys(delta.topics_with_changed_configs(image))
         for name in delta.changed_topics:
-            self._change(image.topics[name], reconfigured=name in reconfigured)
-        for name in reconfigured:
-            self._configure(image.topics[name])
+            # Its settings first, as they were set: what a leader may acknowledge depends on both.
+            self._change(image.topics[name], reconfigured=name in reconfigured or name in self._new_settings)
+        self._new_settings.add(reconfigured)
         if self._node_id in delta.changed_brokers:
             # It may have been away while partitions moved, or were deleted.
             self._remove_strays(list(self._logs))
@@ -401,18 +403,23 @@ class PartitionManager:
                 log.info("partition=%s-%d is not on this broker any more", partition_log.topic, partition_log.index)
                 self._logs.delete(partition_log.topic, partition_log.index)
 
-    def _configure(self, image: TopicImage) -> None:
-        config = self._topic_config(image.name)
+    def _configure(self, name: str) -> int:
+        """Take up a topic's settings; of how many partitions they are."""
+        image = self._image.topics.get(name) if self._image is not None else None
+        if image is None:
+            return 0  # it was deleted meanwhile
+        config = self._topic_config(name)
         for index in range(len(image.partitions)):
             # Also those that nobody has used yet: retention and compaction look at them.
             partition_log = self._logs.get(image.name, index)
             if partition_log is not None:
                 partition_log.reconfigure(config)
-        topic = self._by_name.get(image.name.encode())
+        topic = self._by_name.get(name.encode())
         if topic is not None:
             topic.config = config
             for partition in topic.partitions.values():
                 self._set_min_isr(partition, min(config.min_insync_replicas, len(topic.replicas_of(partition.index))))
+        return len(image.partitions)
 
     @staticmethod
     def _set_min_isr(partition: Partition, min_isr: int) -> None:
