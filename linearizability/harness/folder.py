@@ -19,6 +19,16 @@ RUN, HISTORY, FAULTS, SAMPLES, LOGS = "run.json", "history.jsonl", "faults.jsonl
 FILES = (RUN, HISTORY, FAULTS, SAMPLES)
 
 
+def copy_settled(history: Path, to: Path, latest: int) -> None:
+    """The operations of a history that had ended by `latest`, in nanoseconds of its clock. Each client process tells of
+    its own: of what ended later, the effect may be here and the cause not yet.
+    """
+    with history.open(encoding="utf-8") as lines, to.open("w", encoding="utf-8") as out:
+        for line in lines:
+            if line.endswith("\n") and json.loads(line).get("return", 0) <= latest:
+                out.write(line)
+
+
 class RunFolder:
     """Every method may be called from any thread. Lines are on the disk, whole, when a method returns."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from raftlog.linearizability.checker.history import HistoryError
 from raftlog.linearizability.checker.page.report import plural
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, faults_named
 from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
-from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder
+from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder, copy_settled
 from raftlog.linearizability.harness.judge import Ruling, judge, judge_money, terms_of
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
 from raftlog.linearizability.harness.properties import reached
@@ -34,6 +35,8 @@ QUIET_SECONDS = 3.0
 FIRST_LOOK_SECONDS = 15.0
 FIRST_LOOK_AT_MUTANTS_SECONDS = 5.0
 """The history is judged for the first time after so long, and again whenever it is twice as old."""
+SETTLED_SECONDS = 2.0
+"""While the run goes on, what ended after that is not judged: not every client process may have told of it."""
 WARM_UP_SECONDS = 30.0
 TELL_SECONDS = 0.5
 EXTENSION = 2.0
@@ -200,10 +203,11 @@ class Run:
         if self.workload.model != "kafka":
             return
         terms = terms_of(self.workload, self.settings, is_over=False, is_read_back=False)
-        try:
-            found = judge(folder.history, self.workload, terms)
-        except HistoryError:
-            return  # a line that is half written
+        latest = time.monotonic_ns() - round(SETTLED_SECONDS * 1e9)
+        with tempfile.TemporaryDirectory() as directory:
+            settled = Path(directory) / HISTORY
+            copy_settled(folder.history, settled, latest)
+            found = judge(settled, self.workload, terms)
         if found["status"] == "invalid":
             self._early = Ruling("invalid", found["reason"])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.linearizability.harness.folder import copy_settled
 from raftlog.linearizability.harness.judge import Terms, allowed, judge, judge_money, terms_of
 from raftlog.linearizability.harness.settings import RunSettings
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
@@ -132,3 +133,25 @@ def test_a_transaction_that_stays_visible_in_part_is_torn(
     path = history(tmp_path / "history.jsonl", transaction, torn, {**whole, "process": 2})
     terms = terms_of(WORKLOADS["bank"], RunSettings("bank", fault), is_over=True, is_read_back=True)
     assert ("torn-transaction" in errors(judge(path, WORKLOADS["bank"], terms))) is is_bad
+
+
+def test_while_a_run_goes_on_what_has_just_ended_is_not_judged(tmp_path: Path) -> None:
+    """A member's poll may be told of later than what another one was answered because of it."""
+    groups, settings = WORKLOADS["groups"], RunSettings("groups", "slow-disk")
+    sends = [
+        {"function": "send", "input": [["send", "a-0", value]], "output": [["send", "a-0", [int(value), value]]]}
+        for value in ("0", "1")
+    ]
+    joined = {"function": "subscribe", "input": {"keys": ["a-0"], "group": "g", "position": "committed"}}
+    polls = [{"function": "poll", "output": [["poll", {"a-0": [[offset, f"{offset}"]]}]]} for offset in (0, 1)]
+    committed = {"function": "committed", "process": 2, "input": {"group": "g", "keys": ["a-0"]}, "output": {"a-0": 2}}
+    whole = history(tmp_path / "whole", *sends, joined, *polls, committed)
+    *before, late, after = whole.read_text().splitlines(keepends=True)
+    arrived, settled = tmp_path / "arrived", tmp_path / "settled"
+    arrived.write_text("".join([*before, after]))
+    terms = terms_of(groups, settings, is_over=False, is_read_back=False)
+    assert errors(judge(arrived, groups, terms)) == {"commit-past-processed"}
+    arrived.write_text(arrived.read_text() + late[:20])
+    copy_settled(arrived, settled, json.loads(late)["return"])
+    assert settled.read_text() == "".join(before)
+    assert not errors(judge(settled, groups, terms)) and not errors(judge(whole, groups, terms))
