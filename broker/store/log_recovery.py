@@ -97,9 +97,9 @@ class LogRecovery:
         limit = later.base_offset if later is not None else segment.base_offset + SEGMENT_OFFSETS_MAX
         segment.verified_from = position
         for at, header, batch in self._checked_batches(segment, position, end_offset):
-            if header.next_offset > limit or (
-                header.base_offset > end_offset and _leaps(segment, at, header, end_offset)
-            ):
+            if header.next_offset > limit:
+                break
+            if header.base_offset > end_offset and _leaps(header, _behind(segment, at, header, later), end_offset):
                 break
             position, end_offset = at + len(batch), header.next_offset
             self.changed = True
@@ -117,14 +117,10 @@ class LogRecovery:
         neighbours is written anew: it is the following one's then, or an earlier epoch seems to end too early by one
         batch, which costs no more than that this batch is sent again.
         """
-        epoch, behind = header.partition_leader_epoch, at + header.size
-        try:
-            if behind >= segment.size and later is not None:
-                following = parse_header(later.read(0, HEADER_SIZE)).partition_leader_epoch
-            else:
-                following = parse_header(segment.read(behind, HEADER_SIZE)).partition_leader_epoch
-        except CorruptRecord:
+        epoch, behind = header.partition_leader_epoch, _behind(segment, at, header, later)
+        if behind is None:
             return epoch
+        following = behind.partition_leader_epoch
         if self._epoch < 0 or following < self._epoch or self._epoch <= epoch <= following:
             return epoch
         logger.error(
@@ -250,15 +246,22 @@ def _may_be_cut_short(segment: Segment, position: int) -> bool:
         return False
 
 
-def _leaps(segment: Segment, position: int, header: BatchHeader, end_offset: int) -> bool:
+def _leaps(header: BatchHeader, behind: BatchHeader | None, end_offset: int) -> bool:
     """Whether the offset of a batch is damaged: no checksum is over it. Compaction leaves out offsets, but what follows
-    goes on behind.
+    goes on `behind`.
     """
+    return behind is not None and end_offset <= behind.base_offset < header.next_offset
+
+
+def _behind(segment: Segment, at: int, header: BatchHeader, later: Segment | None) -> BatchHeader | None:
+    """Of what follows the batch at a position, in its segment or in the next one; None if that is no batch."""
+    position = at + header.size
+    if position >= segment.size and later is not None:
+        segment, position = later, 0
     try:
-        following = parse_header(segment.read(position + header.size, HEADER_SIZE))
+        return parse_header(segment.read(position, HEADER_SIZE))
     except CorruptRecord:
-        return False
-    return end_offset <= following.base_offset < header.next_offset
+        return None
 
 
 def _sound_header(data: memoryview, at: int, end_offset: int) -> BatchHeader | None:

@@ -8,15 +8,7 @@ from typing import Any
 from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
-from raftlog.cli.reach import (
-    below_min_isr,
-    look_at,
-    partitions_by_leader,
-    settings_of,
-    state_of,
-    under_replicated,
-    why_fenced,
-)
+from raftlog.cli.reach import ailing_partitions, look_at, settings_of, state_of, why_fenced
 from raftlog.client.core.addresses import Address, parse_address
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
@@ -93,10 +85,14 @@ def describe(client: SyncClient) -> dict[str, Any]:
             "metadata_lag": None if member is None or member.log_end < 0 else max(0, quorum.committed - member.log_end),
         }
 
-    offline = client.admin.offline_logs(partitions_by_leader(metadata))
-    behind = under_replicated(client, metadata.topics)
-    too_few = below_min_isr(client, metadata.topics)
-    partitions = [ailment(topic.name or "", each, offline) for topic in metadata.topics for each in topic.partitions]
+    ailing = ailing_partitions(client, metadata)
+    partitions = [
+        ailment(topic.name or "", each, ailing.offline_logs) for topic in metadata.topics for each in topic.partitions
+    ]
+
+    def among(chosen: frozenset[TopicPartition]) -> list[dict[str, Any]]:
+        return [each for each in partitions if (each["topic"], each["partition"]) in chosen]
+
     return {
         "cluster_id": brokers.cluster_id,
         "quorum": {
@@ -109,8 +105,8 @@ def describe(client: SyncClient) -> dict[str, Any]:
         "brokers": [broker(each) for each in sorted(brokers.brokers, key=lambda each: each.broker_id)],
         "partitions": {
             "total": len(partitions),
-            "under_replicated": [each for each in partitions if (each["topic"], each["partition"]) in behind],
-            "below_min_isr": [each for each in partitions if (each["topic"], each["partition"]) in too_few],
+            "under_replicated": among(ailing.under_replicated),
+            "below_min_isr": among(ailing.below_min_isr),
             "offline": [each for each in partitions if each["leader"] is None or each["log_offline"]],
         },
     }

@@ -18,19 +18,9 @@ from raftlog.cli.arguments import Parser, add_connection, add_json
 from raftlog.cli.connected import STANDS_STILL, connected, stands_still
 from raftlog.cli.failure import UsageError
 from raftlog.cli.output import plural, print_json
-from raftlog.cli.reach import (
-    Look,
-    below_min_isr,
-    look_at,
-    partitions_by_leader,
-    settings_of,
-    state_of,
-    under_replicated,
-    why_fenced,
-)
+from raftlog.cli.reach import Ailing, Look, ailing_partitions, look_at, settings_of, state_of, why_fenced
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address, parse_addresses
-from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterResponse
 from raftlog.wire.messages.metadata import MetadataResponse
@@ -69,9 +59,7 @@ class Patient(NamedTuple):
     metadata: MetadataResponse
     looks: Mapping[int, Look]
     settings: Mapping[int, Mapping[str, str]]
-    offline_logs: frozenset[TopicPartition]
-    under_replicated: frozenset[TopicPartition]
-    below_min_isr: frozenset[TopicPartition]
+    ailing: Ailing
 
 
 def run(arguments: list[str]) -> int:
@@ -124,10 +112,8 @@ def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Pa
             settings[each.broker_id] = found
     by_broker = {each.broker_id: look for each, look in zip(brokers, looks, strict=True)}
     metadata = client.admin.metadata()
-    offline = client.admin.offline_logs(partitions_by_leader(metadata))
-    behind = under_replicated(client, metadata.topics)
-    too_few = below_min_isr(client, metadata.topics)
-    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, offline, behind, too_few)
+    ailing = ailing_partitions(client, metadata)
+    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, ailing)
 
 
 # ── the way there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,10 +283,10 @@ def of_topics(patient: Patient) -> Iterator[Finding]:
     offline = [
         topic.name or ""
         for topic, each in partitions
-        if each.leader_id < 0 or (topic.name or "", each.partition_index) in patient.offline_logs
+        if each.leader_id < 0 or (topic.name or "", each.partition_index) in patient.ailing.offline_logs
     ]
-    behind = [topic for topic, _ in patient.under_replicated]
-    too_few = [topic for topic, _ in patient.below_min_isr]
+    behind = [topic for topic, _ in patient.ailing.under_replicated]
+    too_few = [topic for topic, _ in patient.ailing.below_min_isr]
     for names, what, level in (
         (offline, "offline", ERROR),
         (too_few, "below min.insync.replicas", ERROR),

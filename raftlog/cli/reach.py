@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from raftlog.client.cluster import THE_QUORUM
 from raftlog.client.connection import TOOL_CLIENT_ID, Connection
@@ -112,6 +113,23 @@ def below_min_isr(client: SyncClient, topics: Iterable[MetadataResponseTopic]) -
 
 def _lacks_replicas(partition: MetadataResponsePartition) -> bool:
     return len(partition.isr_nodes) < len(partition.replica_nodes)
+
+
+class Ailing(NamedTuple):
+    """Partitions that are not well: see `offline_logs` of the admin client, `under_replicated` and `below_min_isr`."""
+
+    offline_logs: frozenset[TopicPartition]
+    under_replicated: frozenset[TopicPartition]
+    below_min_isr: frozenset[TopicPartition]
+
+
+def ailing_partitions(client: SyncClient, metadata: MetadataResponse) -> Ailing:
+    """Those of the cluster."""
+    return Ailing(
+        client.admin.offline_logs(partitions_by_leader(metadata)),
+        under_replicated(client, metadata.topics),
+        below_min_isr(client, metadata.topics),
+    )
 
 
 def settings_of(client: SyncClient, broker: int) -> Mapping[str, str]:

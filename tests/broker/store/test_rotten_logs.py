@@ -25,12 +25,10 @@ def test_a_log_is_cut_before_a_batch_whose_offset_has_rotted_and_not_behind_it(n
     world = LogWorld()
     for _ in range(10):
         world.append_values(b"x")
-    world.log.storage.abandon()
     content = segment_of(world)
     position = [at for at, _ in iterate_batches(bytes(content))][number]
     content[position + 7 - bit // 8] ^= 1 << bit % 8
-    world.disk.kill()
-    log = world.load()
+    log = world.restart_killed()
     log.open()
     assert log.log_end_offset == number and world.losses == 1
     assert world.append_values(b"again").base_offset == number
@@ -64,10 +62,8 @@ def read_all(log: PartitionLog) -> None:
 @pytest.mark.parametrize("number, bit", [(1, 0), (1, 30), (5, 1), (5, 7), (8, 0), (8, 31)])
 def test_a_leader_epoch_that_has_rotted_is_the_one_of_its_neighbours(number: int, bit: int) -> None:
     world = world_of_two_epochs()
-    world.log.storage.abandon()
     flip_epoch(world, 0, number, bit)
-    world.disk.kill()
-    log = world.load()
+    log = world.restart_killed()
     log.open()
     assert log.log_end_offset == 10 and world.losses == 0
     # Of the last batch of an epoch it cannot be told which of the two was its own.
@@ -80,10 +76,8 @@ def test_a_leader_epoch_that_has_rotted_is_the_one_of_its_neighbours(number: int
 def test_the_leader_epoch_of_a_segments_last_batch_is_compared_with_the_next_segment(bit: int) -> None:
     world = world_of_two_epochs(LogConfig(segment_bytes=200))
     last = world.log.opened.segments[1].base_offset - 1
-    world.log.storage.abandon()
     flip_epoch(world, 0, last, bit)
-    world.disk.kill()
-    log = world.load()
+    log = world.restart_killed()
     log.open()
     assert log.log_end_offset == 10 and log.latest_epoch == 6
 
@@ -92,10 +86,8 @@ def test_the_log_of_another_cluster_whose_leader_epochs_began_anew_is_left_as_it
     world = LogWorld()
     for epoch in (3, 3, 0, 0, 1):
         world.append_values(b"x", epoch=epoch)
-    world.log.storage.abandon()
     before = bytes(segment_of(world))
-    world.disk.kill()
-    world.load().open()
+    world.restart_killed().open()
     assert bytes(segment_of(world)) == before and world.losses == 0
 
 
@@ -118,12 +110,10 @@ def test_the_last_offset_of_a_segment_is_below_where_the_next_one_begins() -> No
     while len(world.log.opened.segments) < 3:
         world.append_values(b"x")
     end = world.log.opened.segments[1].base_offset
-    world.log.storage.abandon()
     content = segment_of(world)
     last = [at for at, _ in iterate_batches(bytes(content))][-1]
     content[last + 4] ^= 8
-    world.disk.kill()
-    log = world.load()
+    log = world.restart_killed()
     log.open()
     assert log.log_end_offset == end - 1 and world.losses == 1
 
@@ -135,11 +125,9 @@ def test_a_safe_transaction_marker_that_has_rotted_takes_its_partition_offline_a
     world.end_transaction(1, commit=True)
     world.log.storage.flush()
     world.checkpoint()
-    world.log.storage.abandon()
     content = segment_of(world)
     content[-1] ^= 1
-    world.disk.kill()
-    log = world.load()
+    log = world.restart_killed()
     with pytest.raises(LogUnavailable, match="checksum of a batch does not match"):
         log.open()
     assert log.offline_reason is not None and not log.intact

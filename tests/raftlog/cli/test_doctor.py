@@ -22,7 +22,7 @@ from raftlog.cli.doctor import (
     of_settings,
     of_this_machine,
 )
-from raftlog.cli.reach import DiskLook, Look, look_at, why_fenced
+from raftlog.cli.reach import Ailing, DiskLook, Look, look_at, why_fenced
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import BrokerUnreachable
@@ -52,7 +52,8 @@ def patient(looks: dict[int, Look], settings: dict[int, dict[str, str]] | None =
     cluster = DescribeClusterResponse(cluster_id="c", brokers=brokers)
     bootstrap = [Look(Address(at, 9092), resolved=[at], cluster_id="c")]
     none: frozenset[TopicPartition] = frozenset()
-    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, none, none, none)
+    ailing, quorum = Ailing(none, none, none), Quorum(1, 1, 1, ())
+    return Patient(bootstrap, cluster, quorum, MetadataResponse(), looks, settings or {}, ailing)
 
 
 def test_a_healthy_broker_has_no_errors(on_broker: Run) -> None:
