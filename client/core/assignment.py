@@ -19,6 +19,8 @@ Assignment = dict[str, list[int]]
 
 VERSION = 0
 """Of assignments: later ones differ in nothing."""
+TAKES = b"takes"
+"""User data of an assignment that takes partitions from its member; clients other than this one do not look at it."""
 SUBSCRIPTION_VERSION = 3
 """Of subscriptions: with what a member owns, since when (KIP-429, KIP-792), and its rack (KIP-881)."""
 
@@ -41,9 +43,11 @@ def write_subscription(
     return encode_internal(subscription, SUBSCRIPTION_VERSION)
 
 
-def write_assignment(assignment: Assignment) -> bytes:
+def write_assignment(assignment: Assignment, *, takes: bool = False) -> bytes:
+    """`takes`: whether its member gives up partitions that it owned, and has to join again when it has done so."""
     shares = [AssignmentTopicPartition(topic=topic, partitions=each) for topic, each in assignment.items()]
-    return encode_internal(ConsumerProtocolAssignment(assigned_partitions=shares), VERSION)
+    user_data = TAKES if takes else None
+    return encode_internal(ConsumerProtocolAssignment(assigned_partitions=shares, user_data=user_data), VERSION)
 
 
 def read_assignment(data: Bytes) -> Assignment:
@@ -51,6 +55,16 @@ def read_assignment(data: Bytes) -> Assignment:
     if not data:
         return {}
     return {each.topic: each.partitions for each in decode_assignment(data).assigned_partitions}
+
+
+def partitions_of(assignment: Assignment) -> frozenset[tuple[str, int]]:
+    """Its topics and partitions, one by one."""
+    return frozenset((topic, index) for topic, indexes in assignment.items() for index in indexes)
+
+
+def takes_partitions(data: Bytes) -> bool:
+    """Whether it was written with `takes`. Raises RemoteProtocolError."""
+    return bool(data) and decode_assignment(data).user_data == TAKES
 
 
 def assign_ranges(subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, int]) -> dict[str, Assignment]:

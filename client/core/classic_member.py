@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from raftlog.client.core.assignment import read_assignment, write_assignment, write_subscription
+from raftlog.client.core.assignment import (
+    partitions_of,
+    read_assignment,
+    takes_partitions,
+    write_assignment,
+    write_subscription,
+)
 from raftlog.client.core.assignors import COOPERATIVE, Subscription, assign
 from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.membership import Action, Assign, Fail, Learn, Lose, Partitions, Revoke, Send, Wait
@@ -131,8 +137,14 @@ class ClassicMember:
 
     def learned(self, partitions: Mapping[str, int]) -> None:
         if self.state is State.LEARNING:
-            shares = assign(self._protocol, self._subscriptions(), partitions)
-            self._shares = {member: write_assignment(share) for member, share in shares.items()}
+            members = self._subscriptions()
+            shares = assign(self._protocol, members, partitions)
+            self._shares = {
+                member: write_assignment(
+                    share, takes=self.is_cooperative and not members[member].owned <= partitions_of(share)
+                )
+                for member, share in shares.items()
+            }
             self._go(State.SYNCING)
 
     def revoked(self) -> None:
@@ -244,8 +256,7 @@ class ClassicMember:
         if code != ErrorCode.NONE:
             self._refused(code, now)
             return
-        share = read_assignment(answer.assignment)
-        assigned = frozenset((topic, index) for topic, indexes in share.items() for index in indexes)
+        assigned = partitions_of(read_assignment(answer.assignment))
         self._go(State.STABLE)
         self._asked = NEVER  # a coordinator that keeps heartbeats has one from now on
         added, taken = assigned - self.owned, self.owned - assigned
@@ -256,6 +267,10 @@ class ClassicMember:
         elif taken:
             self._revoking = taken
             self._then.append(Revoke(taken))
+            self.rejoin("partitions were given up for others")
+        elif self.is_cooperative and takes_partitions(answer.assignment):
+            # From a static member that ended before it joined again: the group still waits for that, and its next one
+            # gets the same assignment.
             self.rejoin("partitions were given up for others")
         self.owned |= added
         self._then.append(Assign(added))

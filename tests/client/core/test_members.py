@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raftlog.client.core.assignment import write_assignment
+from raftlog.client.core.assignment import read_assignment, write_assignment, write_subscription
 from raftlog.client.core.classic_member import ClassicMember, State
 from raftlog.client.core.errors import TimedOut
 from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Partitions, Revoke, Send
@@ -291,6 +292,42 @@ def test_topics_that_change_while_a_member_joins_are_joined_with_again() -> None
     core.answered(JoinGroupResponse(member_id="m", generation_id=2, protocol_name="range", leader="another"), 0.0)
     core.answered(SyncGroupResponse(assignment=write_assignment({"t": [0]})), 0.0)
     assert core.state is State.STABLE and core.next(0.0) == Assign(frozenset({("t", 0)})), "once"
+
+
+def test_a_static_member_that_starts_anew_gives_up_for_others_what_was_taken_from_it_before() -> None:
+    """It ended between the two rebalances of a cooperative assignor. The coordinator gives its share again."""
+    settings_of = partial(ConsumerSettings, assignors=("cooperative-sticky",))
+    first, second = (
+        ClassicMember("g", settings_of(group_instance_id=name), frozenset({"t"})) for name in ("first", "second")
+    )
+    owned = {"second": [("t", 0), ("t", 1)], "first": []}
+    members = [
+        JoinGroupResponseMember(member_id=name, group_instance_id=name, metadata=write_subscription(["t"], each, 1))
+        for name, each in owned.items()
+    ]
+    joined = partial(JoinGroupResponse, generation_id=2, protocol_name="cooperative-sticky", leader="first")
+    first.next(0.0)
+    first.answered(joined(member_id="first", members=members), 0.0)
+    assert isinstance(first.next(0.0), Learn)
+    first.learned({"t": 2})
+    asked = first.next(0.0)
+    assert isinstance(asked, Send) and isinstance(asked.request, SyncGroupRequest)
+    shares = {each.member_id: each.assignment for each in asked.request.assignments}
+    assert read_assignment(shares["first"]) == {}, "the second one has it still"
+
+    second.next(0.0)
+    second.answered(joined(member_id="second"), 0.0)
+    second.next(0.0)
+    second.answered(SyncGroupResponse(assignment=shares["second"]), 0.0)
+    (kept,) = second.owned
+    assert second.next(0.0) == Assign(second.owned)
+    again = second.next(0.0)
+    assert isinstance(again, Send) and isinstance(again.request, JoinGroupRequest)
+    told = decode_subscription(again.request.protocols[0].metadata)
+    assert [(each.topic, each.partitions) for each in told.owned_partitions] == [("t", [kept[1]])]
+
+    first.answered(SyncGroupResponse(assignment=shares["first"]), 0.0)
+    assert first.state is State.STABLE, "nothing was taken from it"
 
 
 Group.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)

@@ -344,5 +344,30 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.201 cut 2 / 1 3 for=0.243 n=0\n"
         "3.621 data-rot 2 for=0.060 n=1",
     ),
+    "a partition that a static member had given up before it ended was nobody's": (
+        "cluster",
+        1292146,
+        "0.000 pipeline 1 for=0.000 n=0\n"
+        "0.000 consumers 1 for=0.000 n=0\n"
+        "0.000 readers 1 for=0.000 n=0\n"
+        "0.000 versions 1 for=0.000 n=0\n"
+        "1.431 cut leader / 1 2 3 for=0.320 n=0\n"
+        "2.327 data-wipe 1 for=0.522 n=0\n"
+        "2.368 cut 1 / 3 for=0.068 n=0\n"
+        "2.562 data-error 2 for=0.100 n=3\n"
+        "3.726 data-wipe leader for=0.755 n=1\n"
+        "4.106 data-error leader for=0.855 n=2",
+    ),
+    "the look at a log from outside met the disk that failed": (
+        "cluster",
+        1292724,
+        "0.000 compaction 1 for=0.000 n=0\n"
+        "3.993 data-error 2 for=0.341 n=8\n"
+        "0.000 rest 1 for=5.000 n=0\n"
+        "0.000 rest 2 for=5.000 n=0\n"
+        "0.000 rest 3 for=5.000 n=0\n"
+        "0.000 rest 4 for=5.000 n=0\n"
+        "0.000 rest 5 for=5.000 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""
