@@ -92,8 +92,10 @@ class ClusterInvariants(ClusterState):
         if loop.node not in self.nodes:
             self._look_at_clients()
             return
-        broker: Broker | None = machine.parts.get("broker") if machine is not None else None
-        if broker is None or loop.dead:
+        if machine is None or loop.dead:
+            return
+        broker: Broker | None = machine.parts.get("broker")
+        if broker is None:
             return
         controller = broker.controller
         if self._watched.get(loop.node) is not controller:
@@ -101,8 +103,9 @@ class ClusterInvariants(ClusterState):
             # Each change by itself: a node may follow several in one turn.
             controller.subscribe(lambda _, image: self._look_at_image(image))
         try:
-            for partition in broker.partitions.open_partitions() if broker.has_logs else ():
-                self._look_at_replica(loop.node, partition)
+            with machine.disk.unharmed():
+                for partition in broker.partitions.open_partitions() if broker.has_logs else ():
+                    self._look_at_replica(loop.node, partition)
             self._turns += 1
             if self._turns % TURNS_OF_A_WHOLE_CHECK == 0:
                 broker.check_invariants()
