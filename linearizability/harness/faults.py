@@ -379,7 +379,7 @@ _ALL: tuple[Fault, ...] = (
         "helix",
         "a bit flips in every replica of a partition, in each elsewhere; the batches are restored from others",
         helix,
-        PARTITIONS,
+        PARTITIONS | {"same segments"},
         settings={"log.flush.interval.ms": "500", "log.flush.offset.checkpoint.interval.ms": "500"},
         loses_records=True,
         in_everything=False,

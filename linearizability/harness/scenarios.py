@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -390,20 +390,25 @@ def _restore(system: RaftlogSystem, rotten: Sequence[_Rotten]) -> None:
     processes = [system.kafka.running.broker(each.broker) for each in rotten]
     for process in processes:
         process.stop()
-    for each in rotten:
-        folders = [system.data_directory(other.broker) / each.file.parent.name for other in rotten]
-        found = (_whole_batch(folder / each.file.name, each) for folder in folders)
-        whole = next((batch for batch in found if batch is not None), None)
-        if whole is None:
-            raise RuntimeError(f"nobody has the batch at byte {each.at} of {each.file} as it was")
-        with open(each.file, "r+b", buffering=0) as stream:
-            stream.seek(each.at)
-            stream.write(whole)
-            os.fsync(stream.fileno())
-    for process in processes:
-        process.start(wait=False)
+    try:
+        for each in rotten:
+            _write_whole(each, [system.data_directory(other.broker) / each.file.parent.name for other in rotten])
+    finally:
+        for process in processes:
+            process.start(wait=False)
     for process in processes:
         process.wait_until_ready()
+
+
+def _write_whole(rotten: _Rotten, folders: Iterable[Path]) -> None:
+    found = (_whole_batch(folder / rotten.file.name, rotten) for folder in folders)
+    whole = next((batch for batch in found if batch is not None), None)
+    if whole is None:
+        raise RuntimeError(f"nobody has the batch at byte {rotten.at} of {rotten.file} as it was")
+    with open(rotten.file, "r+b", buffering=0) as stream:
+        stream.seek(rotten.at)
+        stream.write(whole)
+        os.fsync(stream.fileno())
 
 
 def _whole_batch(file: Path, rotten: _Rotten) -> bytes | None:

@@ -56,12 +56,13 @@ class Workload:
 
     @property
     def abilities(self) -> frozenset[str]:
-        """What faults may ask of it: `transactions`, `coordinators`, `commits` of groups by themselves, and
-        `partitions` of its own.
+        """What faults may ask of it: `transactions`, `coordinators`, `commits` of groups by themselves, `partitions` of
+        its own, and `same segments`, so that replicas have the same bytes at the same places.
         """
         found = {
             "transactions": self.is_transactional,
             "partitions": bool(self.topics),
+            "same segments": bool(self.topics) and "compact" not in self.configs.get("cleanup.policy", ""),
             "coordinators": self.is_transactional or bool(self.groups),
             "commits": bool(self.groups) and not self.is_transactional,
         }

@@ -94,3 +94,4 @@ def test_each_workload_meets_each_fault_that_it_can() -> None:
     assert Cell("bank", "zombie-writer", 5) in found and Cell("append", "zombie-writer", 3) not in found
     assert len(found) == len(set(found)) == 6
     assert fits("topics", "everything") and not fits("topics", "bit-flip") and not fits("topics", "helix")
+    assert fits("append", "helix") and not fits("compacted", "helix"), "replicas are compacted each for itself"

@@ -221,3 +221,4 @@ def test_a_batch_that_has_rotted_in_one_replica_is_restored_from_another(tmp_pat
         scenarios._flip(each.file, 8 * (rotten[0].at + rotten[0].size) - 1, each.broker)
     with pytest.raises(RuntimeError, match="nobody has the batch at byte 0"):
         scenarios._restore(system, [rotten[0], rotten[1]._replace(at=0)])
+    assert done[-4:] == ["stop"] * 2 + ["start"] * 2, "no broker stays away for it"
