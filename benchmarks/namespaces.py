@@ -72,9 +72,13 @@ class Network:
             _ip(*arguments, inside=self._name(source))
 
     def heal(self, links: Iterable[tuple[int, int]]) -> None:
-        """Lose nothing any more."""
-        for source, target in links:
-            _ip("neigh", "del", self.address(target), "dev", "eth0", inside=self._name(source))
+        """Lose nothing any more, on all links at about the same time."""
+        healing = [
+            subprocess.Popen(["ip", "-n", self._name(source), "neigh", "del", self.address(target), "dev", "eth0"])
+            for source, target in links
+        ]
+        if sum(abs(each.wait()) for each in healing):
+            raise RuntimeError("a link was not healed")
 
 
 @contextmanager

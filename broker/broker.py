@@ -163,8 +163,12 @@ class Broker:
     def _watch_contact(self) -> None:
         self.controller.log.on_peer(self._suspects.on_peer)
         session_seconds = self.config["broker.session.timeout.ms"] / 1000
-        watch = QuorumWatch(self.loop, self.controller.log.status, session_seconds, self.listeners.disconnect_all)
+        listeners = self.listeners
+        watch = QuorumWatch(
+            self.loop, self.controller.log.status, session_seconds, listeners.disconnect_all, listeners.tell_again
+        )
         self._quorum_watch = watch
+        self.controller.log.on_peer(watch.on_peer)
         self.partitions.is_in_contact = watch.is_in_contact
         watch.begin()
         forwarding = self.controller.forwarding

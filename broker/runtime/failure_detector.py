@@ -10,7 +10,8 @@ is there, and others lead; what it knows is out of date, and nobody can tell it.
 connections with the quorum, this is so sooner: the others have lost them as well, and fence without waiting. A broker
 that cannot write its metadata journal takes nothing in either. Clients that still reach it would stay with it for as
 long as it lasts. Their connections are ended now and then, so that they look around. If there is no quorum anywhere,
-nothing is better elsewhere; therefore ever less often, and nobody is turned away.
+nothing is better elsewhere; therefore ever less often, and nobody is turned away. A client that was cut off as well
+heard nothing of that: it is told again as soon as the network is whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from raftlog.broker.runtime.readiness import is_cut_off, quorum_silence
+from raftlog.broker.runtime.readiness import is_cut_off, quorum_silence, reaches_majority
 from raftlog.raft.seam import QuorumStatus
 
 log = logging.getLogger("raftlog.contact")
@@ -39,6 +40,8 @@ LOOK_SECONDS = 0.25
 CUT_OFF_SECONDS = 1.0
 """Without a connection to the quorum for so long, others lead by now: see LOST_CONNECTION_GRACE_MS."""
 PAUSE_SECONDS_MAX = 60.0
+TOGETHER_SECONDS = 0.1
+"""The links of a machine come back at about the same time. Clients are told again once, not before theirs does."""
 _NO_SUSPECTS: frozenset[int] = frozenset()
 _UNHEARD = "nothing was heard of the metadata quorum"
 
@@ -101,7 +104,10 @@ class PeerSilence:
 
 
 class QuorumWatch:
-    """Looks whether this broker is in contact with the quorum, and disconnects its clients when it is not."""
+    """Looks whether this broker is in contact with the quorum, and disconnects its clients when it is not.
+
+    `tell_again` is called whenever those of them that could not be reached then may be reached now.
+    """
 
     def __init__(
         self,
@@ -109,11 +115,13 @@ class QuorumWatch:
         status: Callable[[], QuorumStatus],
         session_seconds: float,
         disconnect_all: Callable[[str], None],
+        tell_again: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._status = status
         self._session_seconds = session_seconds
         self._disconnect_all = disconnect_all
+        self._tell_again = tell_again
         # When the quorum was in contact last, as of the latest look that found it so.
         self._heard_at = loop.time()
         self._lost_at: float | None = None
@@ -129,6 +137,11 @@ class QuorumWatch:
         """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def on_peer(self, _node_id: int, connected: bool) -> None:
+        """A connection was made or lost: the first sign that packets arrive again."""
+        if connected and reaches_majority(self._status()):
+            self._loop.call_later(TOGETHER_SECONDS, self._tell_again)
 
     def is_in_contact(self) -> bool:
         """Whether the quorum was heard a moment ago, so that this broker would know if others led its partitions."""
@@ -150,6 +163,7 @@ class QuorumWatch:
         if silence is not None and silence < self._session_seconds:
             if self._lost_at is not None:
                 log.info("in contact with the metadata quorum again")
+                self._tell_again()
             self._lost_at, self._pause, self._heard_at = None, self._session_seconds, now - silence
             return
         if self._lost_at is None:

@@ -75,5 +75,13 @@ def is_cut_off(status: QuorumStatus) -> bool:
     """
     if not status.is_writable:
         return True
-    lost = sum(voter.node_id != status.node_id and voter.last_contact_seconds < 0 for voter in status.voters)
-    return lost > 0 if status.leader_id < 0 else len(status.voters) - lost <= len(status.voters) // 2
+    return _lost_voters(status) > 0 if status.leader_id < 0 else not reaches_majority(status)
+
+
+def reaches_majority(status: QuorumStatus) -> bool:
+    """Whether this node is connected with a majority of the voters, itself included if it is one."""
+    return len(status.voters) - _lost_voters(status) > len(status.voters) // 2
+
+
+def _lost_voters(status: QuorumStatus) -> int:
+    return sum(voter.node_id != status.node_id and voter.last_contact_seconds < 0 for voter in status.voters)

@@ -54,6 +54,9 @@ class Listeners(Protocol):
     def disconnect_all(self, reason: str) -> None:
         """End all connections, and go on letting clients in."""
 
+    def tell_again(self) -> None:
+        """The network is whole again: tell those that could not be reached when `disconnect_all` ended theirs."""
+
     def stop_accepting(self) -> None:
         """Let nobody else in."""
 
@@ -118,8 +121,13 @@ class KafkaListeners:
         # Our own tools and brokers look around by themselves, and a tool asks about just this state.
         connections = [c for c in self._server.connections if not c.software.startswith("raftlog ")]
         log.warning("%s: disconnecting %d clients, who may find leaders elsewhere", reason, len(connections))
-        for connection in connections:
-            connection.close(reason)
+        self._server.disconnect(connections, reason)
+
+    def tell_again(self) -> None:
+        """See Listeners."""
+        told = self._server.unheard_ends.tell_again()
+        if told:
+            log.info("%d clients had not heard that they were disconnected: told again", told)
 
     def stop_accepting(self) -> None:
         """See Listeners."""

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.memory import ReceiveMemory
@@ -17,6 +17,7 @@ from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, S
 from raftlog.broker.server.readiness import Readiness
 from raftlog.broker.server.transport import SocketTransport
 from raftlog.broker.server.turns import Turns
+from raftlog.broker.server.unheard_ends import UnheardEnds
 
 log = logging.getLogger("raftlog.server")
 
@@ -43,7 +44,8 @@ class Server:
         self.turns = Turns(loop.call_soon)
         self.readiness = Readiness(loop, self.turns)
         self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max, self.turns.is_over)
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[Connection, socket.socket] = {}
+        self.unheard_ends = UnheardEnds()
         self.on_fatal: Callable[[BaseException], None] | None = None
         self._listeners: dict[socket.socket, str] = {}
         self._per_address: Counter[str] = Counter()
@@ -109,6 +111,7 @@ class Server:
                 self.loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen_again, listener)
                 return
             host = _plain(peer[0])
+            self.unheard_ends.keep_at_most(max(self.limits.descriptors - len(self.connections) - 1, 0))
             refusal = self._refusal(host)
             if refusal:
                 sock.close()
@@ -124,7 +127,7 @@ class Server:
             transport = SocketTransport(sock, self.loop, self)
             addresses = (host, peer[1]), (_plain(local[0]), local[1])
             connection = Connection(self.side, transport, *addresses, self._listeners[listener])
-            self.connections[connection] = None
+            self.connections[connection] = sock
             self.accepted += 1
             transport.begin(connection)
 
@@ -162,7 +165,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """A connection was closed."""
-        if self.connections.pop(connection, connection) is None:
+        if self.connections.pop(connection, None) is not None:
             self._per_address[connection.peer_host] -= 1
             if self._per_address[connection.peer_host] == 0:
                 del self._per_address[connection.peer_host]
@@ -179,10 +182,25 @@ class Server:
         now = self.side.now()
         for connection in list(self.connections):
             connection.check_times(now, self.limits.idle_ms_max / 1000)
+        self.unheard_ends.look(now)
         self.protocol_warnings.look()
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def disconnect(self, connections: Iterable[Connection], reason: str) -> None:
+        """End these; `unheard_ends` keeps the sockets."""
+        for connection in connections:
+            sock = self.connections.get(connection)
+            if sock is None:
+                continue  # ended by the end of another
+            try:
+                kept = sock.dup()
+            except OSError:  # no descriptor is left: this client is told once
+                connection.close(reason)
+            else:
+                connection.close(reason)
+                self.unheard_ends.end(kept, self.side.now())
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections go on."""
@@ -204,4 +222,5 @@ class Server:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close("the broker stops")
+        self.unheard_ends.keep_at_most(0)
         self.readiness.close()

@@ -101,6 +101,9 @@ class SimulatedListeners:
             if transport.connection is not None:
                 transport.connection.close(reason)
 
+    def tell_again(self) -> None:
+        """Connections of a simulated network end on both sides."""
+
     def stop_accepting(self) -> None:
         """See Listeners."""
         if self._server is not None:

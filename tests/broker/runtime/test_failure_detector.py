@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from raftlog.broker.runtime.failure_detector import (
     SILENCE_SECONDS_MAX,
     STALL_SECONDS,
     SUSPICION_SECONDS_MAX,
+    TOGETHER_SECONDS,
     PeerSilence,
     QuorumWatch,
     Suspects,
@@ -92,12 +94,19 @@ def status(leader_id: int, age: float = 0.0) -> QuorumStatus:
     return QuorumStatus(1, leader_id, 1, 0, 0, voters, ())
 
 
+def watch_on(
+    wheel: ManualLoop,
+    now: Callable[[], QuorumStatus],
+    disconnect_all: Callable[[str], None] = lambda _reason: None,
+    tell_again: Callable[[], None] = lambda: None,
+) -> QuorumWatch:
+    return QuorumWatch(cast(asyncio.AbstractEventLoop, wheel), now, 4.0, disconnect_all, tell_again)
+
+
 def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
     wheel = ManualLoop()
     now, disconnect_all = status(2), []
-    watch = QuorumWatch(
-        cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: disconnect_all.append(wheel.now)
-    )
+    watch = watch_on(wheel, lambda: now, disconnect_all=lambda _reason: disconnect_all.append(wheel.now))
     watch.begin()
     wheel.advance_to(200.0)
     assert not disconnect_all, "the quorum is there"
@@ -138,9 +147,7 @@ def of_three(leader_id: int, second: float, third: float) -> QuorumStatus:
 def test_clients_are_let_go_sooner_when_the_connections_with_the_quorum_have_ended(lost: QuorumStatus) -> None:
     wheel = ManualLoop()
     now, disconnect_all = status(2), []
-    watch = QuorumWatch(
-        cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: disconnect_all.append(wheel.now)
-    )
+    watch = watch_on(wheel, lambda: now, disconnect_all=lambda _reason: disconnect_all.append(wheel.now))
     watch.begin()
     wheel.advance_to(200.0)
     now = lost
@@ -151,10 +158,40 @@ def test_clients_are_let_go_sooner_when_the_connections_with_the_quorum_have_end
     assert disconnect_all[1] == 208.0, "then as ever"
 
 
+def test_clients_are_told_again_with_the_first_connection_that_reaches_a_majority() -> None:
+    wheel = ManualLoop()
+    now, told = status(2), []
+    watch = watch_on(wheel, lambda: now, tell_again=lambda: told.append(wheel.now))
+    watch.begin()
+    now = of_three(-1, LOST, LOST)
+    wheel.advance_to(110.0)
+    watch.on_peer(2, False)
+    watch.on_peer(2, True)
+    wheel.advance_to(115.0)
+    assert not told, "whoever that was is lost again"
+    now = of_three(-1, LOST, OWN)
+    watch.on_peer(3, True)
+    wheel.advance_to(116.0)
+    assert told == [115.0 + TOGETHER_SECONDS], "before it is known who leads"
+
+
+def test_clients_are_told_again_when_the_quorum_is_heard_over_connections_that_did_not_end() -> None:
+    wheel = ManualLoop()
+    now, told = status(2), []
+    watch = watch_on(wheel, lambda: now, tell_again=lambda: told.append(wheel.now))
+    watch.begin()
+    now = status(-1)
+    wheel.advance_to(120.0)
+    assert not told
+    now = status(2)
+    wheel.advance_to(121.0)
+    assert len(told) == 1
+
+
 def test_a_broker_is_in_contact_when_it_has_heard_the_quorum_for_a_while() -> None:
     wheel = ManualLoop()
     now = status(2)
-    watch = QuorumWatch(cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: None)
+    watch = watch_on(wheel, lambda: now)
     watch.begin()
     wheel.advance_to(110.0)
     assert watch.is_in_contact()
@@ -169,7 +206,7 @@ def test_a_broker_is_in_contact_when_it_has_heard_the_quorum_for_a_while() -> No
 
 def test_a_broker_that_stood_still_is_not_in_contact_though_it_knows_a_leader() -> None:
     wheel = ManualLoop()
-    watch = QuorumWatch(cast(asyncio.AbstractEventLoop, wheel), lambda: status(2), 4.0, lambda _reason: None)
+    watch = watch_on(wheel, lambda: status(2))
     watch.begin()
     wheel.advance_to(110.0)
     wheel.now += STALL_SECONDS + 0.1  # no timer was called
