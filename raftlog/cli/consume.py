@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -38,6 +39,8 @@ LINES_MAX = 1000
 """So many records are written out together."""
 RECORDS_MAX = 5000
 HEARTBEAT_SECONDS = 1.0
+IDLE_SECONDS_MAX = 2.0
+"""A group that gives a member partitions has done so by then, unless others take their time to give them up."""
 GROUP_MOVED_ON = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 """A commit that comes too late: whoever has the partitions now prints these records again."""
 
@@ -189,7 +192,9 @@ class Reading:
         self._count = options.count or FOREVER
         self._quiet = options.quiet
         self._skips_damaged = options.skip_damaged
-        self._in_group = bool(options.group)
+        self._group: str | None = options.group
+        self._idle_since = time.monotonic()
+        self._told_idle = False
         self._wait = options.wait_ms / 1000
         self.chosen: list[int] | None = options.partition
         self._ends: dict[TopicPartition, int] = {}
@@ -215,6 +220,17 @@ class Reading:
     def _notice(self, text: str) -> None:
         if not self._quiet:
             notice(f"raftlog: {text}")
+
+    def tell_idle(self) -> None:
+        """Say once that the group gives no partition, when it has given none for a while or reading ends so."""
+        if self.consumer.assignment:
+            self._idle_since, self._told_idle = time.monotonic(), False
+        elif not self._told_idle and (self.finished or time.monotonic() - self._idle_since > IDLE_SECONDS_MAX):
+            self._told_idle = True
+            self._notice(
+                f"group {self._group!r} has given this member no partition: others may have them all, as"
+                f" `raftlog group describe {self._group}` shows; wait until one of them leaves, or read without -G"
+            )
 
     def start_at(self, partitions: list[TopicPartition]) -> None:
         """Where nothing is committed reading begins where the options say."""
@@ -277,7 +293,7 @@ class Reading:
         self.printer.flush()
         partition, following = (damaged.topic, damaged.partition), damaged.next_offset
         if not self._skips_damaged:
-            by_hand = "" if self._in_group else f", or begin behind it: -p {damaged.partition} -o {following}"
+            by_hand = "" if self._group else f", or begin behind it: -p {damaged.partition} -o {following}"
             raise CommandFailed(str(damaged), f"--skip-damaged passes over such batches and says so{by_hand}")
         self.consumer.seek(*partition, following)
         self._notice(f"{damaged}; going on at {following}")
@@ -335,6 +351,7 @@ def read_in_group(reading: Reading) -> None:
             else:
                 reading.step()
                 commit_printed(consumer, printer)
+            reading.tell_idle()
     except StopRequested:
         printer.flush()
         commit_printed(consumer, printer)

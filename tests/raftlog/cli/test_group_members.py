@@ -119,3 +119,28 @@ def test_a_group_of_the_consumer_protocol_is_described_too(on_broker: Run, broke
         assert (here["type"], here["members"], here["lag"]) == ("consumer", 1, 1)
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("holder", ["classic", "consumer"])
+def test_a_member_that_gets_no_partition_says_so_and_how_to_go_on(
+    on_broker: Run, broker: Broker, name: str, member: Start, holder: str
+) -> None:
+    assert on_broker("topic", "create", name, "-p", "1").code == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": name, "group.protocol": holder})
+    try:
+        consumer.subscribe([name])
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the only partition is assigned")
+        late = [member(name), member(name)]
+        said: list[bytes] = []
+
+        def is_said() -> bool:
+            consumer.poll(0.1)
+            ready = select.select([each.stderr for each in late], [], [], 0)[0]
+            said.extend(stream.readline() for stream in ready)
+            return bool(said)
+
+        wait_until(is_said, "one of the late ones has no partition")
+        start = f"raftlog: group '{name}' has given this member no partition: others may have them all, as `raftlog"
+        assert said[0].decode().startswith(start) and "or read without -G" in said[0].decode()
+    finally:
+        consumer.close()
