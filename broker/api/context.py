@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from raftlog.broker.api.pace import Pace
 from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.broker.core.connection.reply import EarlyReply, frame
+from raftlog.broker.core.log.refused_firsts import RefusedFirsts
 from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
@@ -73,6 +74,7 @@ class Services:
     counts: RequestCounts = field(default_factory=RequestCounts)
     # Made by the first Produce request, as is its module.
     produce_templates: TemplateCache | None = None
+    refused_firsts: RefusedFirsts = field(default_factory=RefusedFirsts)
     # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 

@@ -37,6 +37,7 @@ from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.refused_firsts import RefusedFirsts
     from raftlog.broker.runtime.partition import Partition
 
 _ACKS_NONE = 0
@@ -89,7 +90,7 @@ def serve(services: Services, raw: RawRequest) -> None:
 def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, Waits, list[Postponed]]:
     """What became of each partition's records, which of them must wait, and which are not appended yet."""
     acks, version, _ = terms
-    partitions = services.partitions
+    partitions, refused_firsts = services.partitions, services.refused_firsts
     find = partitions.find_by_id if version >= IDS_FROM else partitions.find_by_name
     now_ms = services.clock.now_ms()
     # For the whole request: a hundred bytes of compressed batch can hold a thousand records that are refused.
@@ -102,18 +103,33 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
         outcome.append((key, results))
         for index, records in wanted:
             partition = find(key, index)
+            if refused_firsts and _comes_too_early(refused_firsts, partition, (key, index, records), now_ms):
+                partition = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             result = append_to(partition, records, terms, now_ms)
             if result is UNVERIFIED or result is TAKES_LONG:
                 assert records is not None and not isinstance(partition, ErrorCode)
                 begins = result is UNVERIFIED
-                postponed.append(Postponed(partition, results, len(results), records, begins=begins))
+                postponed.append(Postponed(partition, results, len(results), records, key, begins=begins))
             elif result.record_errors:
                 result = result._replace(record_errors=result.record_errors[:record_errors_left])
                 record_errors_left -= len(result.record_errors)
             elif result.error is _NONE and not isinstance(partition, ErrorCode) and must_wait(partition, result, acks):
                 waits.append((partition, results, len(results)))
+            elif result.error is not _NONE:
+                refused_firsts.note(key, index, records, result.error, now_ms)
             results.append((index, result))
     return outcome, waits, postponed
+
+
+def _comes_too_early(
+    refused_firsts: RefusedFirsts,
+    partition: Partition | ErrorCode,
+    wanted: tuple[bytes, int, memoryview | None],
+    now_ms: int,
+) -> bool:
+    return not isinstance(partition, ErrorCode) and refused_firsts.comes_before(
+        *wanted, partition.knows_producer, now_ms
+    )
 
 
 def _answer(

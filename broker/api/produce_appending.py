@@ -29,12 +29,14 @@ UNVERIFIED = AppendResult.refused(ErrorCode.INVALID_TXN_STATE)
 
 class Postponed(NamedTuple):
     """A batch that is not appended yet, and its result's place in a list. It begins a transaction in its partition
-    (KIP-890), and has no guard yet; or it has what it needs, and takes long to be checked."""
+    (KIP-890), and has no guard yet; or it has what it needs, and takes long to be checked. `topic`: as in requests.
+    """
 
     partition: Partition
     results: list[tuple[int, AppendResult]]
     place: int
     records: memoryview
+    topic: bytes
     guard: VerificationGuard | None = None
     begins: bool = False
 

@@ -95,5 +95,8 @@ class PostponedProduce:
             self._long.append(each)
             return
         each.complete(result)
-        if result.error is ErrorCode.NONE and must_wait(partition, result, self._terms[0]):
+        if result.error is not ErrorCode.NONE:
+            index, _ = each.results[each.place]
+            self._services.refused_firsts.note(each.topic, index, each.records, result.error, now_ms)
+        elif must_wait(partition, result, self._terms[0]):
             self._waits.append((partition, each.results, each.place))

@@ -170,6 +170,13 @@ class Partition:
 
     # Verifying -----------------------------------------------------------------------------------------
 
+    def knows_producer(self, producer_id: ProducerId) -> bool:
+        """Whether its sequence is known here."""
+        try:
+            return self.log.opened.producers.get(producer_id) is not None
+        except LogUnavailable:
+            return False
+
     def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether the producer's batches of this epoch go into a transaction that is open here."""
         opened = self.log.storage.opened

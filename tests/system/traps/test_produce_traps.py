@@ -12,12 +12,13 @@ from raftlog.wire.batch import Record, check_crc, encode_batch, parse_header
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
+from raftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raftlog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from raftlog.wire.messages.produce import PartitionProduceData
 from tests.conftest import Broker
 from tests.system.traps.batches import TIME_MS, Producer, everything, plain_batch, read, send, values_of
 from tests.system.traps.conftest import MakeTopic, ours_only
-from tests.system.traps.raw import RawConnection
+from tests.system.traps.raw import RawConnection, wait_until_led
 from tests.system.traps.sensible import Names, produce
 
 VERSIONS = range(3, 14)
@@ -194,6 +195,31 @@ def test_a_gap_in_the_sequence_is_an_error_and_nothing_is_written(
     assert send(connection, names, producer.batch(2)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(connection, names, producer.batch(1)).base_offset == 1
     assert everything(connection, names) == [b"0", b"1"]
+
+
+@ours_only
+@pytest.mark.parametrize("version", [12, 13])
+def test_nothing_is_stored_before_the_first_batch_of_a_producer_that_was_refused_for_now(
+    connection: RawConnection, make_topic: MakeTopic, producer: Producer, version: int
+) -> None:
+    """Kafka stores the second, and the first is out of order for ever. librdkafka, which has both under way, reports it
+    as delivered when it hears that the second is stored.
+    """
+    names = make_topic()
+
+    def send_to_1(sequence: int) -> tuple[int, int]:
+        request = produce(version, names, records=producer.batch(sequence), acks=-1)
+        request.topic_data[0].partition_data[0].index = 1
+        (answer,) = connection.ask(request, version).responses[0].partition_responses
+        return answer.error_code, answer.base_offset
+
+    assert send_to_1(0)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = [CreatePartitionsTopic(name=names.topic, count=2, assignments=None)]
+    more = CreatePartitionsRequest(topics=topics, timeout_ms=30_000)
+    assert connection.ask(more, 3).results[0].error_code == ErrorCode.NONE
+    wait_until_led(connection, names.topic, 2)
+    assert send_to_1(1)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [send_to_1(sequence) for sequence in (0, 1)] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
 
 
 def test_a_newer_epoch_begins_at_0_and_fences_the_older_one(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from raftlog.client.core.errors import DamagedRecords
 from raftlog.testing import Kafka
@@ -62,6 +62,25 @@ def test_a_time_out_is_answered_after_the_record_was_stored(own: Kafka) -> None:
     send(own, topic)
     # This producer is not idempotent: its retry is a second record, which shows that the first one was stored.
     assert late.spec.applied and late.fired == 1 and len(own.records(topic)) == 2
+
+
+def test_librdkafka_tells_no_offset_of_a_record_that_only_a_later_one_proves_to_be_stored(own: Kafka) -> None:
+    topic, told = own.topic(), list[tuple[bytes | None, int | None]]()
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        told.append((message.value(), message.offset()))
+
+    settings = {"bootstrap.servers": own.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    # The second is acknowledged before the first is sent again.
+    waits = {"batch.num.messages": 1, "linger.ms": 0, "retry.backoff.ms": 5000, "retry.backoff.max.ms": 5000}
+    late = own.faults.error("Produce", "REQUEST_TIMED_OUT", topic=topic)
+    producer = Producer({**settings, **waits})
+    for value in (b"first", b"second"):
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
+    assert producer.flush(30) == 0 and late.fired == 1
+    assert told == [(b"first", None), (b"second", 1)]
+    assert [record.value for record in own.records(topic)] == [b"first", b"second"]
 
 
 @pytest.mark.parametrize(("applied", "records"), [(False, 1), (True, 2)])
