@@ -129,6 +129,7 @@ def measure_snapshots(producers: int) -> None:
         each(f"{label}written", ROUNDS, lambda _, states=states: encode_snapshot(states))  # type: ignore[misc]
         data = encode_snapshot(states)
         each(f"{label}read", ROUNDS, lambda _, data=data: decode_snapshot(data))  # type: ignore[misc]
+        each(f"{label}read and used", ROUNDS, lambda _, data=data: decode_snapshot(data).get(ProducerId(0)))  # type: ignore[misc]
 
 
 def main() -> None:

@@ -124,8 +124,8 @@ class Unread(Protocol):
     def expire(self, now_ms: int, expiration_ms: int) -> list[ProducerId]:
         """Forget those that have been idle for so long."""
 
-    def copy_to(self, entries: bytearray, batches: bytearray) -> None:
-        """Add them as they are in the file: what each wrote last, and what before that."""
+    def copy_to(self, entries: bytearray, counts: bytearray, earlier: bytearray) -> None:
+        """Add them as they are in the file: what each wrote last, how many batches before that, and these."""
 
 
 class ProducerStates:

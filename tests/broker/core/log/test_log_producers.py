@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from struct import pack
 
 import pytest
@@ -13,6 +14,7 @@ from raftlog.wire.batch import BatchHeader, parse_header
 from raftlog.wire.checksum import crc32c
 from raftlog.wire.control import TransactionMarker
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerId
 from tests.broker.store.log_world import START_MS, LogWorld, batch_of
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
@@ -219,19 +221,64 @@ def test_a_damaged_snapshot_is_not_believed() -> None:
 
 
 def test_a_snapshot_that_contradicts_itself_is_not_believed() -> None:
-    """Its checksum is right, but the earlier batches are of a producer that is not there, or has no last one."""
+    """Its checksum is right, but what it says of the earlier batches cannot be."""
     producers = Producers()
     for number in range(3):
         producers.send(data(number))
     body = encode_snapshot(producers.states)[6:]
     last_offset = 4 + 14  # behind the count, and behind id, epoch and last sequence
-    of_a_stranger = body.replace(b"rlb1\0\0\0\2" + pack(">q", 7), b"rlb1\0\0\0\2" + pack(">q", 8))
     without_last = body[:last_offset] + pack(">q", -1) + body[last_offset + 8 :]
-    assert [len(each.batches) for each in decode_snapshot(pack(">hI", 1, crc32c(body)) + body)] == [3]
-    for broken in (of_a_stranger, without_last):
+    none_left = body[: body.index(b"rlb2") + 4]
+    one_lost, too_many = body[:-24], body.replace(b"rlb2\2", b"rlb2\5") + bytes(3 * 24)
+    assert [len(each.batches) for each in read_checked(body)] == [3]
+    for broken in (without_last, none_left, one_lost, too_many):
         assert broken != body
-        with pytest.raises(CorruptSnapshot, match="earlier batches of producer"):
-            decode_snapshot(pack(">hI", 1, crc32c(broken)) + broken)
+        with pytest.raises(CorruptSnapshot, match="earlier batches"):
+            read_checked(broken)
+
+
+def read_checked(body: bytes) -> ProducerStates:
+    return decode_snapshot(pack(">hI", 1, crc32c(body)) + body)
+
+
+def test_each_of_many_producers_has_its_own_batches_again_whoever_was_asked_for_before() -> None:
+    """Enough of them that their batches are found over blocks; one in seven wrote no data, but ended transactions."""
+    states = ProducerStates()
+    for producer_id in range(1000):
+        for number in range(producer_id % 7):
+            states.record(data(number, producer_id=producer_id), 10 * producer_id + number)
+        if producer_id % 7 == 0:
+            states.record_marker(data(0, producer_id=producer_id), TransactionMarker(False, 0), 10 * producer_id)
+    expected = {entry.producer_id: entry.batches for entry in states}
+    assert len(expected) == 1000
+    again = decode_snapshot(encode_snapshot(states))
+    for producer_id in (999, 255, 256, 0, 511, 7, 512, 600):
+        entry = again.get(ProducerId(producer_id))
+        assert entry is not None and entry.batches == expected[ProducerId(producer_id)]
+    assert {entry.producer_id: entry.batches for entry in again} == expected
+    assert {entry.producer_id: entry.batches for entry in decode_snapshot(encode_snapshot(again))} == expected
+
+
+def test_reading_a_snapshot_makes_no_object_for_each_producer_or_batch() -> None:
+    """A log is opened in one step of the event loop, and its producers may be a hundred thousand."""
+    header = data(0)
+
+    def blocks_of(batches: int) -> int:
+        states = ProducerStates()
+        for number in range(batches * 5000):
+            states.record(header._replace(producer_id=ProducerId(number // batches)), number)
+        whole = encode_snapshot(states)
+        tracemalloc.start()
+        try:
+            read = decode_snapshot(whole)
+            made = sum(each.count for each in tracemalloc.take_snapshot().statistics("filename"))
+        finally:
+            tracemalloc.stop()
+        assert len(read) == 5000
+        return made
+
+    assert blocks_of(1) < 500
+    assert blocks_of(5) < 500
 
 
 def test_producers_of_a_snapshot_are_read_one_by_one_and_written_again_as_they_were() -> None:
