@@ -114,7 +114,7 @@ fuzz: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/fuzz
 
 txn-kills: compiled
-	$(BIN)/python -m pytest -q $(addprefix tests/system/cluster/test_transaction_,kills.py clients.py versions.py)
+	$(BIN)/python -m pytest -q $(addprefix tests/system/cluster/test_transaction_,kills.py broker_steps.py clients.py versions.py)
 
 group-kills: compiled
 	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py tests/system/cluster/test_rebalance_kills.py

@@ -255,15 +255,17 @@ class Copier:
     """One instance of the client. `version` 2 adds partitions implicitly and has another epoch in each transaction."""
 
     def __init__(
-        self, wire: Wire, name: str, *, version: int, partitions: int = 2, timeout_ms: int = 60_000
+        self, wire: Wire, name: str, *, version: int, partitions: int = 2, timeout_ms: int = 60_000, group: str = ""
     ) -> None:
-        """`name`: of the output topic, the group, and the transactional id."""
+        """`name`: of the output topic, the transactional id, and, if it has no other one, the group."""
         self.wire = wire
         self.name = name
+        self.group = group or name
         self.version = version
         self.partitions = partitions
         self.timeout_ms = timeout_ms
         self.producer_id = self.epoch = -1
+        self.commits = True
         self.sequences = [0] * partitions
         self.around: Around = lambda step, moment: None
 
@@ -272,7 +274,7 @@ class Copier:
 
     def copy(self) -> int:
         """One transaction; the number that was copied. Raises Refused."""
-        number = self.wire.committed(self.name, self.name)
+        number = self.wire.committed(self.group, self.name)
         self.begin()
         self.go_on(number, self.steps()[2:])
         return number
@@ -307,7 +309,7 @@ class Copier:
                     transactional_id=self.name,
                     producer_id=self.producer_id,
                     producer_epoch=self.epoch,
-                    group_id=self.name,
+                    group_id=self.group,
                 )
                 self._ask(step, self._coordinator, request, 4)
             case Step.COMMIT_OFFSETS:
@@ -349,17 +351,20 @@ class Copier:
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
             transactional_id=self.name,
-            group_id=self.name,
+            group_id=self.group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             topics=[TxnOffsetCommitRequestTopic(name=self.name, partitions=[partition])],
         )
         version = 5 if self.version == 2 else 4
-        self._ask(Step.COMMIT_OFFSETS, lambda: self.wire.coordinator(self.name, GROUP_KEY), request, version)
+        self._ask(Step.COMMIT_OFFSETS, lambda: self.wire.coordinator(self.group, GROUP_KEY), request, version)
 
     def _end(self) -> None:
         request = EndTxnRequest(
-            transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, committed=True
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=self.commits,
         )
         answer = self._ask(Step.END, self._coordinator, request, 5 if self.version == 2 else 4)
         if self.version == 2 and (answer.producer_id, answer.producer_epoch) != (self.producer_id, self.epoch):
