@@ -98,6 +98,20 @@ class ConfigDefinition(NamedTuple):
         return value_text(self.default)
 
 
+def fixed(
+    name: str, kind: ConfigType, default: Value, validator: Validator | None, documentation: str
+) -> ConfigDefinition:
+    """A setting that a broker is given when it is started."""
+    return ConfigDefinition(name, kind, default, documentation, validator)
+
+
+def dynamic(
+    name: str, kind: ConfigType, default: Value, validator: Validator | None, documentation: str
+) -> ConfigDefinition:
+    """One that can be changed while it runs."""
+    return ConfigDefinition(name, kind, default, documentation, validator, UpdateMode.CLUSTER_WIDE)
+
+
 # -- texts and values ----------------------------------------------------------------------------
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4300}", re.ASCII)

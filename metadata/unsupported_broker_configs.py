@@ -314,11 +314,6 @@ _CORDONS: tuple[_Row, ...] = (
     ("cordoned.log.dirs", _LIST, ()),
 )  # fmt: skip
 
-# Kafka has it as a dynamic setting only, and leaves it out of its list.
-_DIRECTORY_MOVES: tuple[_Row, ...] = (
-    ("replica.alter.log.dirs.io.max.bytes.per.second", _LONG, LONG_MAX),
-)  # fmt: skip
-
 _RATES: tuple[_Row, ...] = (
     ("max.connection.creation.rate", _INT, INT_MAX),
 )  # fmt: skip
@@ -343,7 +338,6 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("what coordinators keep is loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
     ("it cannot keep new partitions out of a directory yet", _CORDONS),
-    ("it moves no partition that holds records to another directory of its broker yet", _DIRECTORY_MOVES),
     ("it lets in new connections at any rate", _RATES),
 )
 

@@ -1,12 +1,14 @@
 """AlterReplicaLogDirs (key 34), v1 and v2: move replicas between the data directories of a broker (KIP-113).
 
-A partition that nobody has used yet has its log made in the directory that is asked for. Any other stays where it is:
-moving one while it is written to is not built. The answers are Kafka's where there is nothing to move, and
-POLICY_VIOLATION where there would be; a replica gets to another directory by reassigning it to another broker and back.
+A partition that nobody has used yet has its log made in the directory that is asked for. Any other is copied there
+while it is used (`store/log_moves.py`); DescribeLogDirs tells how far the copy is. Asking for the directory in which a
+replica lies ends its move to another one.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 
 from raftlog.broker.api.context import RequestContext, responds
@@ -18,13 +20,15 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+logger = logging.getLogger("raftlog.store")
+
 
 @responds
 def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """One error for each replica."""
     services = context.services
     directories = {os.path.abspath(each.path): each for each in services.logs.describe(services.partitions.unwritten())}
-    homes = {(topic, index): path for path, each in directories.items() for topic, index, _size in each.partitions}
+    hosted = {(log.topic, log.partition) for each in directories.values() for log in each.partitions}
 
     def outcome(path: str, topic: str, index: int) -> ErrorCode:
         if path not in directories:
@@ -33,13 +37,15 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alte
             return ErrorCode.KAFKA_STORAGE_ERROR
         if services.controller.image.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        home = homes.get((topic, index))
-        if home is None:
+        if (topic, index) not in hosted:
             return ErrorCode.REPLICA_NOT_AVAILABLE
-        if home != path and services.partitions.is_on_disk(topic, index):
-            return ErrorCode.POLICY_VIOLATION
-        if home != path:
-            services.logs.plan(topic, index, directories[path].path)
+        try:
+            services.logs.move(topic, index, directories[path].path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION
+            logger.error("partition=%s-%d cannot be moved to %s: %s", topic, index, path, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}

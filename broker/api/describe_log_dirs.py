@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), v1 to v5 (KIP-113; sizes of the volume: KIP-827, v4).
 
-The data directories, and the bytes that each partition takes there: 0 for one that nobody has used yet. There are no
-future replicas, and no directory is cordoned (KIP-1066, v5).
+The data directories, and the bytes that each partition takes there: 0 for one that nobody has used yet. What is copied
+to another directory is told twice, the copy as a future replica. No directory is cordoned (KIP-1066, v5).
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
     results, pace = [], Pace()
     for directory in context.services.logs.describe(context.services.partitions.unwritten()):
         topics: dict[str, list[DescribeLogDirsPartition]] = {}
-        for topic, index, size in directory.partitions:
+        for log in directory.partitions:
             await pace.spend(1)
-            if wanted is None or (topic, index) in wanted:
-                topics.setdefault(topic, []).append(
-                    DescribeLogDirsPartition(partition_index=index, partition_size=size)
+            if wanted is None or (log.topic, log.partition) in wanted:
+                topics.setdefault(log.topic, []).append(
+                    DescribeLogDirsPartition(
+                        partition_index=log.partition,
+                        partition_size=log.size,
+                        offset_lag=log.offset_lag,
+                        is_future_key=log.is_future,
+                    )
                 )
         results.append(
             DescribeLogDirsResult(

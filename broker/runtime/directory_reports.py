@@ -80,7 +80,7 @@ class DirectoryReports:
         self._logs = logs
         self._node_id = node_id
         self._assignments = Assignments(controller, node_id)
-        self._seen = (-1, -1)
+        self._seen = (-1, -1, -1)
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -117,7 +117,7 @@ class DirectoryReports:
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
-        now = (self._controller.image.version, len(self._logs))
+        now = (self._controller.image.version, len(self._logs), self._logs.futures.done)
         if now != self._seen:
             self._seen = now
             self.report()

@@ -20,7 +20,6 @@ from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from raftlog.broker.core.byte_rate import ByteRate
 from raftlog.broker.core.log.cleaned_batches import (
     RECORDS_PER_STEP,
     CleaningRules,
@@ -46,6 +45,7 @@ from raftlog.broker.ports import Clock
 from raftlog.broker.store.checksums import verify_batch, verify_offset
 from raftlog.broker.store.cleaned_segments import CleanedSegments
 from raftlog.broker.store.files import FULL_DISK_ERRORS, read_exactly
+from raftlog.broker.store.io_rate import IoRate
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
@@ -62,8 +62,6 @@ BATCH_COST: Final = 16
 SLICE_SECONDS: Final = 0.002
 """How long a run keeps the event loop before it gives it back: a few requests' worth. It then pauses for as long, so
 that compaction takes at most half of a busy broker."""
-PAUSE_MS_MAX: Final = 1000
-"""How soon another log.cleaner.io.max.bytes.per.second is noticed."""
 
 
 class CleaningAborted(Exception):
@@ -72,17 +70,17 @@ class CleaningAborted(Exception):
 
 class LogCleaner:
     """Compacts the logs of a store, one at a time. `uncleanable` says which logs it has given up, and why. `rate` is
-    told of what is read and written; whoever drives the steps waits for it.
+    told of what is read and written (log.cleaner.io.max.bytes.per.second); whoever drives the steps waits for it.
 
     `hash_key`: secret random bytes for the digests of keys. `map_bytes`: memory of a run
     (log.cleaner.dedupe.buffer.size).
     """
 
-    def __init__(self, store: Store, hash_key: bytes, *, map_bytes: int = DEFAULT_MAP_BYTES) -> None:
+    def __init__(self, store: Store, hash_key: bytes, rate: IoRate, *, map_bytes: int = DEFAULT_MAP_BYTES) -> None:
         self._store = store
         self._hash_key = hash_key
         self.map_bytes = map_bytes
-        self.rate = ByteRate()
+        self.rate = rate
         self.uncleanable: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
 
     def choose(self, logs: Iterable[PartitionLog], now_ms: int) -> PartitionLog | None:
@@ -135,17 +133,13 @@ async def drive(
     steps: Generator[Step, None, None],
     clock: Clock,
     in_thread: Callable[[Callable[[], None]], Awaitable[None]],
-    pause_ms: Callable[[], int],
+    rate: IoRate,
 ) -> None:
-    """Carry out the steps without holding up the event loop; `pause_ms` says how long the next one has to wait. Raises
-    what the steps raise.
-    """
+    """Carry out the steps without holding up the event loop, or exceeding the rate. Raises what the steps raise."""
     began = clock.monotonic()
     try:
         for step in steps:
-            while (wait_ms := pause_ms()) > 0:
-                # Another rate may be set meanwhile.
-                await asyncio.sleep(min(wait_ms, PAUSE_MS_MAX) / 1000)
+            if await rate.wait():
                 began = clock.monotonic()
             if step is not None:
                 await in_thread(step)
@@ -185,7 +179,7 @@ def range_of(log: PartitionLog, now_ms: int, safe_offset: int) -> CleanableRange
 class _Run:
     """One run through one log, from the map of its dirty part to the last group of segments."""
 
-    def __init__(self, store: Store, log: PartitionLog, hash_key: bytes, map_bytes: int, rate: ByteRate) -> None:
+    def __init__(self, store: Store, log: PartitionLog, hash_key: bytes, map_bytes: int, rate: IoRate) -> None:
         self._store = store
         self._disk = store.disk
         self._log = log
@@ -270,9 +264,6 @@ class _Run:
             self._check_unchanged((segment,))
         return True
 
-    def _count(self, size: int) -> None:
-        self._rate.used(size, int(self._store.clock.monotonic() * 1000))
-
     # The new segments --------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[Segment]) -> list[list[Segment]]:
@@ -326,7 +317,7 @@ class _Run:
                 kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
                 if kept is not None:
                     writer.add(kept.header, kept.batch)
-                    self._count(kept.header.size)
+                    self._rate.used(kept.header.size)
                 cost += header.records_count + BATCH_COST
                 if cost >= RECORDS_PER_STEP:
                     cost = 0
@@ -400,7 +391,7 @@ class _Run:
     def _read_bytes(self, segment: Segment, position: int, size: int) -> Generator[Step, None, bytes]:
         # Opened here, because the cache of open files belongs to the event loop; kept open by the reference.
         descriptor = segment.descriptor()
-        self._count(size)
+        self._rate.used(size)
         return (yield from offload(partial(read_exactly, self._disk, descriptor.fd, size, position), OSError))
 
 

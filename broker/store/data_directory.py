@@ -25,6 +25,7 @@ from raftlog.broker.store.names import (
     CLEAN_SHUTDOWN,
     CLEANED_OFFSETS,
     DELETE_DIRECTORY_SUFFIX,
+    FUTURE_DIRECTORY_SUFFIX,
     HIGH_WATERMARKS,
     LOCK,
     LOG_STARTS,
@@ -44,17 +45,6 @@ logger = logging.getLogger("raftlog.store")
 
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED_OFFSETS)
 METADATA_LOG: Final = "__cluster_metadata-0"
-
-
-class DirectoryDescription(NamedTuple):
-    """A data directory for DescribeLogDirs. Bytes; -1 if the directory is offline."""
-
-    path: str
-    offline_reason: str | None
-    total_bytes: int
-    usable_bytes: int
-    partitions: list[tuple[str, int, int]]
-    """(topic, partition, bytes)"""
 
 
 class DataDirectoryInUse(Exception):
@@ -79,7 +69,9 @@ class Checkpoint(NamedTuple):
 
 
 class DataDirectory:
-    """`logs` by (topic, partition). `offline_reason` is why none of them is served."""
+    """`logs` by (topic, partition). `offline_reason` is why none of them is served. `arriving` are about to lie here.
+    `found_futures` are the names of copies that a move had not finished when the broker started.
+    """
 
     __slots__ = (
         "_checkpoints",
@@ -88,8 +80,10 @@ class DataDirectory:
         "_store",
         "_writing",
         "_written",
+        "arriving",
         "clean",
         "directory_id",
+        "found_futures",
         "logs",
         "offline_reason",
         "path",
@@ -101,6 +95,8 @@ class DataDirectory:
         self._store = store
         self.path = os.path.abspath(path)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.arriving: dict[tuple[str, int], PartitionLog] = {}
+        self.found_futures: list[str] = []
         # Partitions that are gone, of which the checkpoint files may still tell.
         self.stale: set[tuple[str, int]] = set()
         self.clean = False
@@ -177,10 +173,12 @@ class DataDirectory:
 
     def find_partitions(self) -> tuple[list[tuple[str, int]], list[str]]:
         """(partitions that live here, names of directories of deleted ones). Raises OSError."""
-        live, doomed = [], []
+        live, doomed, self.found_futures = [], [], []
         for name in self._store.disk.list_directory(self.path):
             if name.endswith(DELETE_DIRECTORY_SUFFIX):
                 doomed.append(name)
+            elif name.endswith(FUTURE_DIRECTORY_SUFFIX):
+                self.found_futures.append(name)
             elif (partition := parse_partition_directory(name)) is not None and name != METADATA_LOG:
                 live.append(partition)
         return live, doomed
@@ -257,7 +255,8 @@ class DataDirectory:
 
     def checkpoint(self, name: str) -> Checkpoint:
         """What a checkpoint should say now."""
-        logs = self.logs.items()
+        # Also of those that come: what they are not to forget is safe here before they are.
+        logs = (self.logs | self.arriving).items()
         if name == RECOVERY_POINTS:
             offsets = {key: log.recovery_point for key, log in logs}
         elif name == LOG_STARTS:

@@ -18,15 +18,18 @@ from typing import Final, TypeVar
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
-from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, DirectoryDescription, read_all_checkpoints
+from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.delayed_deletions import DelayedDeletions
+from raftlog.broker.store.descriptions import DirectoryDescription, describe
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
+from raftlog.broker.store.future_logs import FutureLogs
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
+from raftlog.broker.store.log_placement import LogPlacement
 from raftlog.broker.store.log_places import Place, PlaceOf, nowhere, second_counts
 from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, PARTITION_METADATA, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.broker.store.pending_flush import PendingFlush
+from raftlog.broker.store.recovering import recover_logs
 from raftlog.broker.store.shutdown import close_logs
 from raftlog.broker.store.store import Store, UnavailableLog
 
@@ -35,11 +38,6 @@ logger = logging.getLogger("raftlog.store")
 SYNC_THREADS: Final = 8
 """Syncs that wait for a disk at once. More would not make one disk faster; fewer would let one slow directory hold
 up the others."""
-
-RECOVERED_A_TURN: Final = 16
-RECOVERY_SECONDS_A_TURN: Final = 0.05
-"""How many logs are recovered at a step of `recover`, and for how long another one is begun. Between two steps the
-node votes in the metadata quorum. A single log is recovered in one go."""
 
 T = TypeVar("T")
 
@@ -80,8 +78,10 @@ class LogManager:
         self.directories = [DataDirectory(self.store, path) for path in data_directories]
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._homes: dict[tuple[str, int], DataDirectory] = {}
-        # Where logs will be made that are not there yet, once somebody was told so.
-        self._planned: dict[tuple[str, int], DataDirectory] = {}
+        self.placement = LogPlacement(self.directories)
+        self.futures = FutureLogs()
+        self.rewriting: set[PartitionLog] = set()
+        """Logs whose segments compaction works on, or a move: either leaves them to the other."""
         self._flushing: dict[PartitionLog, asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._unrecovered: list[DataDirectory] = []
@@ -116,6 +116,8 @@ class LogManager:
                 failures.append(error)
         if len(failures) == len(self.directories):
             raise failures[0]
+        for directory in self.directories:
+            self.futures.take_up(directory, self._logs)
 
     def online_directories(self) -> tuple[bytes, ...]:
         """Ids of the data directories that can be used."""
@@ -139,6 +141,10 @@ class LogManager:
         """The path of the data directory in which a log lies; "" if it has been removed."""
         directory = self._homes.get((log.topic, log.index))
         return directory.path if directory is not None else ""
+
+    def directory_at(self, path: str) -> DataDirectory:
+        """The data directory with this path, which is one of ours."""
+        return next(directory for directory in self.directories if directory.path == path)
 
     def fail_directory_of(self, log: UnavailableLog, reason: str) -> None:
         """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
@@ -206,44 +212,11 @@ class LogManager:
         closed.
         """
         while self._unrecovered:
-            yield from self._recover(self._unrecovered[0])
+            yield from recover_logs(self._unrecovered[0], self.clock, self._pool(), self._says_of_which_topic)
             del self._unrecovered[0]
 
-    def _recover(self, directory: DataDirectory) -> Iterator[Future[None] | None]:
-        """Recover every log, syncing several at once: their commits share the disk's journal."""
-        started = self.clock.monotonic()
-        logger.info("directory=%s was not closed: recovering %d logs", directory.path, len(directory.logs))
-        syncing: list[tuple[PartitionLog, PendingFlush, Future[None]]] = []
-        began, left = started, RECOVERED_A_TURN
-        for log in list(directory.logs.values()):
-            if not left or self.clock.monotonic() - began > RECOVERY_SECONDS_A_TURN:
-                yield None
-                began, left = self.clock.monotonic(), RECOVERED_A_TURN
-            left -= 1
-            directory.unrecovered -= 1
-            try:
-                never_flushed = log.recovery_point <= log.log_start_offset
-                if never_flushed and self._topic_id_of((log.topic, log.index), log) is None:
-                    continue
-                pending = log.begin_open()
-            except LogUnavailable:
-                # It has said why, and is offline.
-                continue
-            if pending is None:
-                # It had not changed since it was closed: it need not stay in memory.
-                log.storage.unload()
-            else:
-                syncing.append((log, pending, self._pool().submit(pending.sync)))
-        for log, pending, done in syncing:
-            if not done.done():
-                yield done
-            try:
-                done.result()
-                log.storage.end_flush(pending)
-            except OSError as error:
-                log.fail(error)
-        seconds = self.clock.monotonic() - started
-        logger.info("directory=%s recovered %d logs in %.3f s", directory.path, len(directory.logs), seconds)
+    def _says_of_which_topic(self, log: PartitionLog) -> bool:
+        return self._topic_id_of((log.topic, log.index), log) is not None
 
     def _add(self, directory: DataDirectory, key: tuple[str, int], log: PartitionLog) -> None:
         directory.logs[key] = log
@@ -359,11 +332,10 @@ class LogManager:
                     log.fail(error)
 
     def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """In the planned directory, or that with the fewest partitions; in the next one if there is no room."""
-        usable = [directory for directory in self.directories if directory.offline_reason is None]
-        planned = self._planned.pop(key, None)
+        """In the directory that is its place, in the next one if there is no room."""
+        usable = self.placement.take(key)
         failure = "every data directory is offline"
-        for directory in sorted(usable, key=lambda directory: (directory is not planned, len(directory.logs))):
+        for directory in usable:
             path = directory.partition_path(*key)
             try:
                 for known in usable:
@@ -383,6 +355,7 @@ class LogManager:
         raise LogUnavailable(failure)
 
     def _forget(self, key: tuple[str, int], log: PartitionLog) -> None:
+        self.futures.give_up(key)
         log.storage.abandon()
         del self._logs[key]
         home = self._homes.pop(key)
@@ -419,38 +392,36 @@ class LogManager:
         for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
             directory.write_checkpoint(directory.checkpoint(name))
 
-    def plan(self, topic: str, index: int, path: str) -> None:
-        """Make the log of a partition, which has none yet, in the data directory at `path`."""
-        self._planned[topic, index] = next(directory for directory in self.directories if directory.path == path)
+    # Places ------------------------------------------------------------------------------------------
 
-    def _plan_all(self, unwritten: Iterable[tuple[str, int]]) -> None:
-        counts = {each: len(each.logs) for each in self.directories if each.offline_reason is None}
-        known, self._planned = self._planned, {}
-        for key in unwritten if counts else ():
-            home = known.get(key)
-            if home not in counts:
-                home = min(counts, key=counts.__getitem__)
-            counts[home] += 1
-            self._planned[key] = home
+    def move(self, topic: str, index: int, path: str) -> None:
+        """Have a log lie in the data directory at `path`: it is copied there in the background (`log_moves.py`), or
+        made there if it is not there yet. An earlier move is given up. Raises OSError.
+        """
+        key, target = (topic, index), self.directory_at(path)
+        if (log := self._logs.get(key)) is not None:
+            self.futures.begin(log, self._homes[key], target)
+        else:
+            self.placement.plan(key, target)
+
+    def moved(self, log: PartitionLog, target: DataDirectory, doomed: str) -> None:
+        """A closed log lies in another directory now, and what is left of it in the old one at `doomed`."""
+        key = (log.topic, log.index)
+        source = self._homes[key]
+        del source.logs[key], self.futures.by_log[key]
+        source.stale.add(key)
+        target.logs[key], self._homes[key] = log, target
+        log.directory = log.storage.directory = target.partition_path(*key)
+        self.futures.done += 1
+        self._remove_later(source, doomed, log)
 
     def describe(self, unwritten: Iterable[tuple[str, int]] = ()) -> list[DirectoryDescription]:
-        """Each data directory with the sizes of its partitions, for DescribeLogDirs. `unwritten`: partitions that have
-        no log yet; each is told with 0 bytes in the directory where its log will be made.
+        """Each data directory with its partitions, for DescribeLogDirs. `unwritten`: those that have no log yet; each
+        is told with 0 bytes in the directory where its log will be made.
         """
-        self._plan_all(unwritten)
-        described = []
-        for directory in self.directories:
-            partitions = []
-            total = usable = -1
-            try:
-                if directory.offline_reason is None:
-                    total, usable = self.store.disk.usage(directory.path)
-                    partitions = [(*key, log.storage.stored_bytes()) for key, log in directory.logs.items()]
-                    partitions += [(*key, 0) for key, home in self._planned.items() if home is directory]
-            except OSError as error:
-                logger.warning("directory=%s cannot be described: %s", directory.path, error)
-            described.append(DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions))
-        return described
+        self.placement.plan_all(unwritten)
+        placement, futures = self.placement, self.futures
+        return [describe(each, [*placement.planned_in(each), *futures.copied_to(each)]) for each in self.directories]
 
     # Flushing ----------------------------------------------------------------------------------------
 
@@ -473,6 +444,10 @@ class LogManager:
             running = asyncio.get_running_loop().create_task(self._run_flush(log, rolled_only))
             self._flushing[log] = running
         await asyncio.shield(running)
+
+    def is_flushing(self, log: PartitionLog) -> bool:
+        """Whether a sync of it is under way."""
+        return log in self._flushing
 
     async def _run_flush(self, log: PartitionLog, rolled_only: bool) -> None:
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS
-from raftlog.metadata.config_definition import DOUBLE_MAX
+from raftlog.metadata.config_definition import DOUBLE_MAX, LONG_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class LogManagerSettings:
     """log.cleaner.dedupe.buffer.size"""
     cleaner_io_max_bytes_per_second: float = DOUBLE_MAX
     """log.cleaner.io.max.bytes.per.second"""
+    moves_bytes_per_second: int = LONG_MAX
+    """replica.alter.log.dirs.io.max.bytes.per.second"""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
@@ -48,4 +50,5 @@ class LogManagerSettings:
             cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
             cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
             cleaner_io_max_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            moves_bytes_per_second=config["replica.alter.log.dirs.io.max.bytes.per.second"],
         )

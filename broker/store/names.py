@@ -11,6 +11,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
+FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -53,3 +54,13 @@ def doomed_directory(name: str, unique: str) -> str:
     """What a partition's directory is renamed to when it is deleted; unique, and not too long for a file system."""
     suffix = f".{unique}{DELETE_DIRECTORY_SUFFIX}"
     return name[: _DIRECTORY_NAME_MAX - len(suffix)] + suffix
+
+
+def future_directory(topic: str, index: int, unique: str) -> str:
+    """Where a partition's log is copied that is to lie in another data directory; 40 characters more than its name."""
+    return f"{partition_directory(topic, index)}.{unique}{FUTURE_DIRECTORY_SUFFIX}"
+
+
+def parse_future_directory(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of such a directory; None for any other name."""
+    return parse_partition_directory(name.removesuffix(FUTURE_DIRECTORY_SUFFIX).rpartition(".")[0])

@@ -1,4 +1,6 @@
-"""What a log manager's logs need in the background: flushing, retention, compaction, checkpoints, removing files."""
+"""What a log manager's logs need in the background: flushing, retention, compaction, moves, checkpoints, removing
+files.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from raftlog.broker.core.byte_rate import UNLIMITED, ByteRate
 from raftlog.broker.core.log.config import LONG_MAX
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.files import FULL_DISK_ERRORS
+from raftlog.broker.store.io_rate import IoRate
 from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_moves import LogMoves
 from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
 
@@ -41,6 +44,7 @@ class ScheduledTasks:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._cleaner: LogCleaner | None = None
+        self.moves = LogMoves(manager)
         self._ahead_ms = self._clock_ahead_ms()
 
     @property
@@ -64,6 +68,7 @@ class ScheduledTasks:
         async with asyncio.TaskGroup() as group:
             for interval_ms, task in tasks:
                 group.create_task(_repeat(interval_ms, task))
+            group.create_task(self.moves.run())
             if settings.cleaner_enable:
                 group.create_task(self._compact_again_and_again())
 
@@ -148,10 +153,12 @@ class ScheduledTasks:
         from raftlog.broker.store.cleaner import LogCleaner, drive
 
         if self._cleaner is None:
-            self._cleaner = LogCleaner(manager.store, os.urandom(HASH_KEY_BYTES))
+            rate = IoRate(manager.clock, lambda: manager.settings.cleaner_io_max_bytes_per_second)
+            self._cleaner = LogCleaner(manager.store, os.urandom(HASH_KEY_BYTES), rate)
         cleaner = self._cleaner
         cleaner.map_bytes = manager.settings.cleaner_dedupe_buffer_size
-        while (log := cleaner.choose(manager, manager.clock.now_ms())) is not None:
+        while (log := self._next_to_compact(cleaner)) is not None:
+            manager.rewriting.add(log)
             try:
                 # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
                 # must be below the recovery point, as it is on the disk.
@@ -163,19 +170,21 @@ class ScheduledTasks:
                     # Truncated meanwhile, perhaps below that, and what has come since may not be safe.
                     continue
                 steps = cleaner.clean(log, safe_offset)
-                await drive(steps, manager.clock, manager.in_thread, partial(self._pause_ms, cleaner.rate))
+                await drive(steps, manager.clock, manager.in_thread, cleaner.rate)
             except LogUnavailable:
                 continue
             except OSError as error:
                 logger.error("log=%s is not compacted for now: %s", log.directory, error)
                 return
+            finally:
+                manager.rewriting.discard(log)
             if not await self.checkpoint(CLEANED_OFFSETS):
                 return
 
-    def _pause_ms(self, rate: ByteRate) -> int:
-        """How long compaction may read and write nothing more (log.cleaner.io.max.bytes.per.second)."""
-        rate.set_rate(int(min(self._manager.settings.cleaner_io_max_bytes_per_second, UNLIMITED)))
-        return rate.wait_ms(int(self._manager.clock.monotonic() * 1000))
+    def _next_to_compact(self, cleaner: LogCleaner) -> PartitionLog | None:
+        manager = self._manager
+        # One that moves to another directory can wait.
+        return cleaner.choose((log for log in manager if log not in manager.rewriting), manager.clock.now_ms())
 
     async def expire_producers(self) -> None:
         """Forget producers that have been idle for producer.id.expiration.ms."""

@@ -135,7 +135,6 @@ REASONS = {
     "a broker is given them when it is started": ("listeners", "listener.security.protocol.map"),
     "it lets in new connections at any rate": ("max.connection.creation.rate",),
     "it cannot keep new partitions out of a directory yet": ("cordoned.log.dirs",),
-    "it moves no partition that holds records to another directory of its broker yet": ("replica.alter.",),
     "it has no settings for one listener among several": ("listener.name.",),
 }
 """What raftlog refuses of them, and why."""

@@ -14,8 +14,9 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.runtime.controller import CHANGES_TOGETHER
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
-from raftlog.broker.store.data_directory import DirectoryDescription
+from raftlog.broker.store.descriptions import DirectoryDescription, LogDescription
 from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_moves import LogMoves
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.apis import ApiKey
@@ -260,7 +261,7 @@ async def test_a_partition_that_was_never_written_is_told_where_it_will_lie(tmp_
 
 def test_others_are_served_while_thousands_of_partitions_are_described() -> None:
     world, count = TurnsWorld(), 5 * ENTRIES_PER_TURN
-    found = DirectoryDescription("/d", None, 1, 1, [("t", index, 0) for index in range(count)])
+    found = DirectoryDescription("/d", None, 1, 1, [LogDescription("t", index) for index in range(count)])
     services = cast(Any, world.context.services)
     services.logs = SimpleNamespace(describe=lambda _: [found])
     services.partitions = SimpleNamespace(unwritten=tuple)
@@ -283,12 +284,28 @@ async def test_a_partition_that_was_never_written_goes_to_the_directory_that_is_
         assert await world.where() == {("t", 0): 1, ("t", 1): 1}
 
 
-async def test_replicas_with_a_log_are_not_moved_and_the_answer_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+async def test_a_replica_with_a_log_is_moved_and_until_then_told_twice(tmp_path: Path, version: int) -> None:
     async with DirectoryWorld(tmp_path) as world:
         assert await world.move(0, world.paths[0]) == ErrorCode.NONE
         assert isinstance(world.partitions.find_by_name(b"t", 0), Partition)
         assert await world.move(0, world.paths[0]) == ErrorCode.NONE
-        assert await world.move(0, world.paths[1]) == ErrorCode.POLICY_VIOLATION
+        assert await world.move(0, world.paths[1]) == ErrorCode.NONE
+        answer = await world.call(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), version)
+        told = [
+            (number, partition.is_future_key)
+            for number, each in enumerate(answer.results)
+            for topic in each.topics
+            for partition in topic.partitions
+            if partition.partition_index == 0
+        ]
+        assert told == [(0, False), (1, True)]
+        await LogMoves(world.logs).do_all()
+        assert (await world.where(version))["t", 0] == 1
+
+
+async def test_replicas_that_cannot_be_moved_are_told_why(tmp_path: Path) -> None:
+    async with DirectoryWorld(tmp_path) as world:
         assert await world.move(0, "/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
         assert await world.move(2, world.paths[0]) == ErrorCode.REPLICA_NOT_AVAILABLE
         assert await world.move(7, world.paths[0]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

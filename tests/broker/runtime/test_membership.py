@@ -222,6 +222,8 @@ class LogsIn(list[SimpleNamespace]):
     def directories(self) -> list[SimpleNamespace]:
         return self
 
+    futures = SimpleNamespace(done=0)
+
 
 async def test_what_lay_in_a_directory_that_was_taken_away_counts_where_it_was_copied_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -16,7 +16,7 @@ from raftlog.wire.batch import BatchHeader, Record, decode_batch, encode_batch, 
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
-from tests.broker.store.log_world import FakeClock
+from tests.broker.store.log_world import FakeClock, unlimited
 
 DIRECTORY = "/data/topic-0"
 CONFIG = LogConfig(
@@ -105,7 +105,7 @@ class CompactedLog:
             cleaned_offset=cleaned_offset,
             high_watermark=high_watermark,
         )
-        self.cleaner = LogCleaner(self.store, b"secret")
+        self.cleaner = LogCleaner(self.store, b"secret", unlimited(self.clock))
         self.sequences: dict[int, int] = {}
 
     def append(self, *pairs: tuple[str, str | None], codec: Compression = Compression.NONE, **options: int) -> int:

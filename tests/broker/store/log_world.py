@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from raftlog.broker.core.byte_rate import UNLIMITED
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.broker.ports import Clock
+from raftlog.broker.store.io_rate import IoRate
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
@@ -33,6 +36,11 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+def unlimited(clock: Clock) -> IoRate:
+    """For what may read and write as fast as it can."""
+    return IoRate(clock, lambda: UNLIMITED)
 
 
 class Inline(ThreadPoolExecutor):

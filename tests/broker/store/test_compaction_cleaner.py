@@ -17,6 +17,7 @@ from raftlog.broker.store.segment import Segment
 from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.compression import Compression
 from tests.broker.store.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, power_cuts, run_steps
+from tests.broker.store.log_world import unlimited
 from tests.effort import examples
 from tests.waiting import until
 
@@ -348,7 +349,7 @@ async def test_the_event_loop_runs_on_while_the_steps_are_driven() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count_turns())
-    await drive(world.steps(), TickingClock(), in_thread, lambda: 0)
+    await drive(world.steps(), clock := TickingClock(), in_thread, unlimited(clock))
     counting.cancel()
     assert turns > 20
     assert in_thread_count > 5
@@ -364,7 +365,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
         if any(name.endswith(".cleaned") for name in world.disk.names):
             await asyncio.Event().wait()
 
-    task = asyncio.create_task(drive(world.steps(), world.clock, never, lambda: 0))
+    task = asyncio.create_task(drive(world.steps(), world.clock, never, unlimited(world.clock)))
     await until(lambda: any(name.endswith(".cleaned") for name in world.disk.names), "it is in the middle")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

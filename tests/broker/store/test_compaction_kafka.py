@@ -26,6 +26,7 @@ from raftlog.wire.batch import BatchHeader, Record, decode_batch, iterate_batche
 from tests import java
 from tests.broker.core.log.test_validation_kafka import KAFKA, free_port
 from tests.broker.store.compaction_world import run_steps
+from tests.broker.store.log_world import unlimited
 
 TOPIC = {
     "cleanup.policy": "compact",
@@ -130,7 +131,7 @@ def compact_copy(source: Path, target: Path, cleaned_offset: int) -> None:
         clean=True,
     )
     log.open()
-    run_steps(LogCleaner(store, b"salt").clean(log, end))
+    run_steps(LogCleaner(store, b"salt", unlimited(store.clock)).clean(log, end))
     log.storage.close()
 
 

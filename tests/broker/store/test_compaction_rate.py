@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from raftlog.broker.store import cleaner
+from raftlog.broker.store import io_rate
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.batch import Record, encode_batch
@@ -33,7 +33,7 @@ async def compacted_log(host: Host) -> PartitionLog:
 
 
 async def test_compaction_takes_as_long_as_its_rate_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner, "PAUSE_MS_MAX", 1)
+    monkeypatch.setattr(io_rate, "PAUSE_MS_MAX", 1)
     host = Host()
     log = await compacted_log(host)
     size = sum(segment.size for segment in log.opened.segments)
@@ -53,7 +53,7 @@ async def test_compaction_takes_as_long_as_its_rate_says(monkeypatch: pytest.Mon
 
 
 async def test_another_rate_holds_for_a_run_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner, "PAUSE_MS_MAX", 1)
+    monkeypatch.setattr(io_rate, "PAUSE_MS_MAX", 1)
     host = Host()
     log = await compacted_log(host)
     host.manager.reconfigure(LogManagerSettings(cleaner_io_max_bytes_per_second=0.0))

@@ -17,6 +17,7 @@ from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.compaction_world import CompactedLog, copy_of, power_cuts, run_steps
+from tests.broker.store.log_world import unlimited
 from tests.broker.store.store_world import Host
 
 
@@ -79,7 +80,7 @@ async def test_a_crash_in_the_middle_of_a_compaction_and_the_loss_of_its_checkpo
     await host.tasks.flush_due_logs()
     await host.tasks.checkpoint(RECOVERY_POINTS)
     segments = list(log.opened.segments)
-    steps = LogCleaner(host.manager.store, b"secret").clean(log, log.recovery_point)
+    steps = LogCleaner(host.manager.store, b"secret", unlimited(host.clock)).clean(log, log.recovery_point)
     while log.opened.segments[:2] == segments[:2] or not has_gaps(log):
         step = next(steps)
         if step is not None:

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from raftlog.broker.store.log_manager import RECOVERED_A_TURN
 from raftlog.broker.store.names import CLEAN_SHUTDOWN
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.pending_flush import PendingFlush
+from raftlog.broker.store.recovering import RECOVERED_A_TURN
 from tests.broker.store.store_world import Host
 
 
