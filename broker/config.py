@@ -57,7 +57,7 @@ class BrokerConfig(Mapping[str, Any]):
                 continue
             if definition.unsupported is not None and value != definition.default:
                 self.without_effect.setdefault(definition.unsupported, []).append(name)
-            if name in self._values:
+            if definition.unsupported is None:
                 self._values[name] = value
                 self.static[name] = text.strip()
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -234,7 +234,7 @@ class BrokerConfig(Mapping[str, Any]):
     def with_dynamic(self, image: MetadataImage) -> Mapping[str, Any]:
         """The settings as they are with those that were changed while brokers run."""
         given = self.resolver.dynamic_broker_configs(image)
-        changed = given.keys() & self._values.keys()
+        changed = [name for name in given if broker_definition(name).unsupported is None]
         return {**self._values, **{name: self.resolver.broker_value(image, name) for name in changed}}
 
     def is_given(self, name: str) -> bool:

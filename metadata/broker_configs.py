@@ -221,6 +221,12 @@ _LISTENERS = (
         "max.connections.per.ip.overrides", _STRING, "", CONNECTIONS_BY_HOST,
         "The same for single hosts, as host:count,host:count.",
     ),
+    _dynamic(
+        "max.connection.creation.rate", _INT, INT_MAX, at_least(0),
+        "How many connections a second are let in; others wait. Listeners may have their own.",
+    ),
+    _fixed("quota.window.num", _INT, 11, at_least(1), "Of how many samples that rate is."),
+    _fixed("quota.window.size.seconds", _INT, 1, at_least(1), "How long each of these samples is."),
     _fixed("connections.max.idle.ms", _LONG, 600_000, None, "A connection that is idle for so long is closed."),
     _fixed(
         "fetch.max.bytes", _INT, 57_671_680, at_least(1024),

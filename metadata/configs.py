@@ -54,6 +54,9 @@ DEFAULT_BROKER = ""
 ONE_LISTENER = "listener.name."
 """How the names begin of what Kafka takes for one listener: its name, and that of a setting, come next."""
 
+LISTENER_CONFIGS = ("max.connection.creation.rate",)
+"""Settings that a listener may have for itself."""
+
 MIN_ISR = "min.insync.replicas"
 """A setting that all brokers share: of topics and of the cluster, never of one broker."""
 
@@ -89,6 +92,11 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[ConfigSynonym, ...]
 
 
+def of_one_listener(listener: str, name: str) -> str:
+    """The name of a setting for one listener, whose own name Kafka has in small letters there."""
+    return f"{ONE_LISTENER}{listener.lower()}.{name}"
+
+
 def broker_definition(name: str) -> ConfigDefinition:
     """The broker setting of that name, supported or not. Raises InvalidConfig with the nearest known name."""
     found = _known_definition(name)
@@ -97,7 +105,8 @@ def broker_definition(name: str) -> ConfigDefinition:
     from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
 
     if name.startswith(ONE_LISTENER):
-        raise InvalidConfig(f"{name} is not supported by raftlog: it has no settings for one listener among several")
+        allowed = ", ".join(LISTENER_CONFIGS)
+        raise InvalidConfig(f"{name} is not supported by raftlog: of one listener among several it takes {allowed}")
     close = nearest(name, [*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS])
     hint = f" (did you mean {close}?)" if close else ""
     raise InvalidConfig(f"Unknown broker config name: {name}{hint}")
@@ -107,6 +116,9 @@ def _known_definition(name: str) -> ConfigDefinition | None:
     found = SUPPORTED_BROKER_CONFIGS.get(name)
     if found is not None:
         return found
+    if name.startswith(ONE_LISTENER):
+        general = next((each for each in LISTENER_CONFIGS if name.endswith(f".{each}")), None)
+        return None if general is None else SUPPORTED_BROKER_CONFIGS[general]._replace(name=name)
     from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
 
     return UNSUPPORTED_BROKER_CONFIGS.get(name)
@@ -135,7 +147,7 @@ def check_dynamic_broker_configs(values: Mapping[str, str]) -> None:
         why = f"not supported by raftlog: {reason}" if reason else "a broker is given them when it is started"
         raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]: {why}")
     for name, definition in definitions.items():
-        if definition.parse(values[name]) == 0 and name == "max.connections":
+        if definition.parse(values[name]) == 0 and name.endswith(("max.connections", "max.connection.creation.rate")):
             raise InvalidConfig(f"Invalid {name} 0: nobody could connect any more to change it")
 
 
@@ -174,7 +186,7 @@ class ConfigResolver:
     def broker_value(self, image: MetadataImage, name: str) -> Value:
         """One setting of this broker, synonyms not considered."""
         for synonym in self._broker_levels(image, name, self._broker_id):
-            return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].read(synonym.value)
+            return None if synonym.value is None else broker_definition(name).read(synonym.value)
         return None
 
     def group_settings(self, image: MetadataImage, group_id: str) -> ConsumerGroupSettings:

@@ -126,8 +126,6 @@ _QUOTAS: tuple[_Row, ...] = (
     ("client.quota.callback.class", _CLASS, None),
     ("controller.quota.window.num", _INT, 11),
     ("controller.quota.window.size.seconds", _INT, 1),
-    ("quota.window.num", _INT, 11),
-    ("quota.window.size.seconds", _INT, 1),
     ("remote.log.manager.copy.quota.window.num", _INT, 11),
     ("remote.log.manager.copy.quota.window.size.seconds", _INT, 1),
     ("remote.log.manager.fetch.quota.window.num", _INT, 11),
@@ -314,10 +312,6 @@ _CORDONS: tuple[_Row, ...] = (
     ("cordoned.log.dirs", _LIST, ()),
 )  # fmt: skip
 
-_RATES: tuple[_Row, ...] = (
-    ("max.connection.creation.rate", _INT, INT_MAX),
-)  # fmt: skip
-
 _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no TLS yet", _TLS),
     ("it has no authentication and no access control yet", _AUTHENTICATION),
@@ -338,7 +332,6 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("what coordinators keep is loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
     ("it cannot keep new partitions out of a directory yet", _CORDONS),
-    ("it lets in new connections at any rate", _RATES),
 )
 
 _CHANGED_AT_RUN_TIME = frozenset(

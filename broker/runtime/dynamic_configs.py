@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.metadata.configs import DEFAULT_BROKER, SUPPORTED_BROKER_CONFIGS, broker_definition
+from raftlog.metadata.configs import DEFAULT_BROKER, broker_definition
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import ResourceType
@@ -42,7 +42,7 @@ class DynamicConfigs:
     def _warn(self, given: Mapping[str, str]) -> None:
         """As at the start, of what was set and changes nothing."""
         before = self._without_effect
-        self._without_effect = {name: text for name, text in given.items() if name not in SUPPORTED_BROKER_CONFIGS}
+        self._without_effect = {name: text for name, text in given.items() if broker_definition(name).unsupported}
         for name, text in self._without_effect.items():
             if before.get(name) != text:
                 reason = broker_definition(name).unsupported

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple, Protocol
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.server_side import Dispatch
+from raftlog.broker.core.connection_rate import ConnectionRates
 from raftlog.broker.descriptors import shares
 from raftlog.broker.server.limits import ServerLimits, connections_by_address
 from raftlog.broker.server.server import Server
+from raftlog.metadata.configs import of_one_listener
 
 log = logging.getLogger("raftlog.server")
 
 _OVERRIDES = "max.connections.per.ip.overrides"
+_CREATION_RATE = "max.connection.creation.rate"
 
 
 class ConnectionCounts(NamedTuple):
@@ -78,6 +81,11 @@ class KafkaListeners:
         self._overrides: str = config[_OVERRIDES]
         limits = _limits(config, connections_by_address(self._overrides))
         self._server = Server(asyncio.get_running_loop(), limits, _nobody)
+        # What brokers need of each other does not wait for clients (KIP-612), where it has a listener of its own.
+        protected = config.inter_broker_listener if len(config.endpoints) > 1 else None
+        window_ms = config["quota.window.size.seconds"] * 1000
+        self._server.rates = ConnectionRates(config["quota.window.num"], window_ms, protected)
+        self._limit_rates(config)
 
     def bind(self) -> list[tuple[str, str, int]]:
         """See Listeners."""
@@ -93,10 +101,17 @@ class KafkaListeners:
         """See Listeners."""
         self._server.limits = limits = _limits(config, self._server.limits.connections_by_address)
         self._server.side.request_bytes_max = limits.request_bytes_max
+        self._limit_rates(config)
         if config[_OVERRIDES] != self._overrides:
             self._overrides = overrides = config[_OVERRIDES]
             looking = self._server.loop.run_in_executor(None, connections_by_address, overrides)
             looking.add_done_callback(partial(self._looked_up, overrides))
+
+    def _limit_rates(self, config: Mapping[str, Any]) -> None:
+        names = [endpoint.listener_name for endpoint in self._config.endpoints]
+        own = {name: config.get(of_one_listener(name, _CREATION_RATE)) for name in names}
+        given = {name: rate for name, rate in own.items() if rate is not None}
+        self._server.rates.limit(config[_CREATION_RATE], given)
 
     def _looked_up(self, overrides: str, looking: asyncio.Future[Mapping[str, int]]) -> None:
         # Nothing newer has been set meanwhile.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.server_side import Dispatch, ServerSide
+from raftlog.broker.core.connection_rate import ConnectionRates
 from raftlog.broker.server.limited_warnings import LimitedWarnings
 from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
 from raftlog.broker.server.readiness import Readiness
@@ -47,7 +48,10 @@ class Server:
         self.connections: dict[Connection, socket.socket] = {}
         self.unheard_ends = UnheardEnds()
         self.on_fatal: Callable[[BaseException], None] | None = None
+        self.rates = ConnectionRates()
         self._listeners: dict[socket.socket, str] = {}
+        # Connections that came too soon, each with what lets it in; their listeners let in nobody meanwhile.
+        self._held: dict[socket.socket, tuple[socket.socket, asyncio.TimerHandle]] = {}
         self._per_address: Counter[str] = Counter()
         self.accepted = self.refused = 0
         self._refused_last_told: dict[str, float] = {}
@@ -110,26 +114,40 @@ class Server:
                 self.loop.remove_reader(listener.fileno())
                 self.loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen_again, listener)
                 return
-            host = _plain(peer[0])
-            self.unheard_ends.keep_at_most(max(self.limits.descriptors - len(self.connections) - 1, 0))
-            refusal = self._refusal(host)
-            if refusal:
-                sock.close()
-                self.refused += 1
-                self._tell_refusal(host, refusal)
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A client whose machine vanished is noticed though it never says good-bye.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            local = sock.getsockname()
-            self._per_address[host] += 1
-            transport = SocketTransport(sock, self.loop, self)
-            addresses = (host, peer[1]), (_plain(local[0]), local[1])
-            connection = Connection(self.side, transport, *addresses, self._listeners[listener])
-            self.connections[connection] = sock
-            self.accepted += 1
-            transport.begin(connection)
+            wait_ms = self.rates.accepted(self._listeners[listener], int(self.side.now() * 1000))
+            if wait_ms:
+                self.loop.remove_reader(listener.fileno())
+                timer = self.loop.call_later(wait_ms / 1000, self._admit_held, listener, peer)
+                self._held[listener] = sock, timer
+                return
+            self._admit(sock, peer, self._listeners[listener])
+
+    def _admit_held(self, listener: socket.socket, peer: tuple[str, int]) -> None:
+        sock, _ = self._held.pop(listener)
+        self._admit(sock, peer, self._listeners[listener])
+        self._listen_again(listener)
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], name: str) -> None:
+        """Serve the connection, unless there are too many."""
+        host = _plain(peer[0])
+        self.unheard_ends.keep_at_most(max(self.limits.descriptors - len(self.connections) - 1, 0))
+        refusal = self._refusal(host)
+        if refusal:
+            sock.close()
+            self.refused += 1
+            self._tell_refusal(host, refusal)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A client whose machine vanished is noticed though it never says good-bye.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        local = sock.getsockname()
+        self._per_address[host] += 1
+        transport = SocketTransport(sock, self.loop, self)
+        connection = Connection(self.side, transport, (host, peer[1]), (_plain(local[0]), local[1]), name)
+        self.connections[connection] = sock
+        self.accepted += 1
+        transport.begin(connection)
 
     def _begin_again(self, listener: socket.socket) -> None:
         """The watchdog has shut it down, because this process stood still (`runtime/watchdog.py`)."""
@@ -208,6 +226,10 @@ class Server:
             self.loop.remove_reader(listener.fileno())
             listener.close()
         self._listeners.clear()
+        for sock, timer in self._held.values():
+            timer.cancel()
+            sock.close()
+        self._held.clear()
 
     async def drain(self, seconds_max: float) -> None:
         """Wait, within a bound, until no connection has a reply outstanding."""

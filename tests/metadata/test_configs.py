@@ -211,7 +211,7 @@ def test_unknown_broker_settings_are_refused_with_the_nearest_name(name: str, me
 
 
 def test_unsupported_broker_settings_are_refused_with_a_reason_unless_they_ask_for_the_default() -> None:
-    definition = broker_definition("quota.window.num")
+    definition = broker_definition("controller.quota.window.num")
     assert definition.parse("11") == 11
     with pytest.raises(InvalidConfig, match=r"quota\.window\.num is not supported by raftlog: it has no quotas yet"):
         definition.parse("16")

@@ -133,9 +133,11 @@ REASONS = {
     "it runs no Java classes": ("config.providers",),
     "it has no metrics reporters": ("metric.reporters",),
     "a broker is given them when it is started": ("listeners", "listener.security.protocol.map"),
-    "it lets in new connections at any rate": ("max.connection.creation.rate",),
     "it cannot keep new partitions out of a directory yet": ("cordoned.log.dirs",),
-    "it has no settings for one listener among several": ("listener.name.",),
+    "of one listener among several it takes max.connection.creation.rate": (
+        "listener.name.plaintext.max.connections",
+        "listener.name.plaintext.ssl.",
+    ),
 }
 """What raftlog refuses of them, and why."""
 
@@ -200,6 +202,9 @@ def test_what_has_no_effect_is_kept_and_described_with_its_source() -> None:
     ("name", "text"),
     [
         ("max.connections", "0"),
+        ("max.connection.creation.rate", "0"),
+        ("listener.name.plaintext.max.connection.creation.rate", "0"),
+        ("listener.name.plaintext.max.connection.creation.rate", "x"),
         ("max.connections.per.ip.overrides", "x"),
         ("max.connections.per.ip", "0"),
         ("log.retention.ms", "0"),

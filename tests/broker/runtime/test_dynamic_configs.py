@@ -15,6 +15,7 @@ from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.platform import Platform
 from raftlog.broker.server import limits
+from raftlog.broker.server.listeners import KafkaListeners
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation, CreateTopics, NewTopic
 from raftlog.metadata.records import ResourceType
@@ -46,9 +47,9 @@ async def alter(broker: Broker, resource: str = "", **values: str | None) -> Non
     assert error is ErrorCode.NONE, message
 
 
-async def is_let_in(broker: Broker, opened: list[asyncio.StreamWriter]) -> bool:
+async def is_let_in(broker: Broker, opened: list[asyncio.StreamWriter], listener: int = 0) -> bool:
     """Whether another connection stays open; ApiVersions is answered on it."""
-    _, host, port = broker.addresses[0]
+    _, host, port = broker.addresses[listener]
     reader, writer = await asyncio.open_connection(host, port)
     opened.append(writer)
     writer.write(bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", "")))
@@ -110,6 +111,59 @@ async def test_no_more_connections_are_let_in_than_was_changed(broker: Broker, n
     assert [await is_let_in(broker, opened) for _ in range(3)] == [True, True, False]
     await alter(broker, **{name.replace(".", "_"): None})
     assert await is_let_in(broker, opened)
+    for writer in opened:
+        writer.close()
+
+
+async def test_connections_that_come_too_soon_wait_and_are_let_in(tmp_path: Path) -> None:
+    broker = make(tmp_path / "1", **{"quota.window.num": "2"})
+    await broker.start()
+    opened: list[asyncio.StreamWriter] = []
+    await alter(broker, max_connection_creation_rate="2")
+    assert [await is_let_in(broker, opened) for _ in range(2)] == [True, True]
+    later = [asyncio.create_task(is_let_in(broker, opened)) for _ in range(3)]
+    await until(lambda: held(broker), "one is held")
+    assert broker.listeners.counts().open == 2 and not any(task.done() for task in later)
+    assert await asyncio.gather(*later) == [True, True, True]
+    await alter(broker, max_connection_creation_rate=None)
+    assert [await is_let_in(broker, opened) for _ in range(5)] == [True] * 5 and not held(broker)
+    await alter(broker, max_connection_creation_rate="1")
+    last = asyncio.create_task(is_let_in(broker, opened))
+    await until(lambda: held(broker), "one is held")
+    await broker.stop()
+    assert not await last
+    for writer in opened:
+        writer.close()
+
+
+def held(broker: Broker) -> int:
+    """How many connections wait to be let in."""
+    assert isinstance(broker.listeners, KafkaListeners)
+    return len(broker.listeners._server._held)
+
+
+async def test_a_listener_has_a_rate_of_its_own_and_brokers_do_not_wait_for_clients(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
+        "max.connection.creation.rate": "1",
+        "quota.window.num": "2",
+    }
+    broker = make(tmp_path / "1", **settings)
+    await broker.start()
+    opened: list[asyncio.StreamWriter] = []
+    assert [await is_let_in(broker, opened) for _ in range(20)] == [True] * 20 and not held(broker)
+    clients = [asyncio.create_task(is_let_in(broker, opened, 1)) for _ in range(2)]
+    await until(lambda: held(broker), "a client is held")
+    assert await asyncio.gather(*clients) == [True, True]
+    name = "listener.name.plaintext.max.connection.creation.rate"
+    await alter(broker, "1", **{name: "3"})
+    brokers = asyncio.create_task(is_let_in(broker, opened))
+    await until(lambda: held(broker), "a broker is held")
+    assert await brokers
+    await alter(broker, "1", **{name: None})
+    assert [await is_let_in(broker, opened) for _ in range(20)] == [True] * 20
+    await broker.stop()
     for writer in opened:
         writer.close()
 
