@@ -20,6 +20,7 @@ from raftlog.broker.descriptors import shares
 from raftlog.broker.runtime.batch_checks import BatchChecks
 from raftlog.broker.runtime.broker_requests import BrokerRequests
 from raftlog.broker.runtime.cannot_start import CannotStart
+from raftlog.broker.runtime.cordons import Cordons
 from raftlog.broker.runtime.disk_room import CRITICAL_PERCENT, WARNING_PERCENT, DiskRoom
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
@@ -100,6 +101,7 @@ class Broker:
         self._quorum_watch: QuorumWatch | None = None
         self._clock_check: asyncio.Task[None] | None = None
         self._reports: DirectoryReports | None = None
+        self._cordons: Cordons | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -226,6 +228,7 @@ class Broker:
             lambda values: self.logs.reconfigure(LogManagerSettings.from_config(values)),
             self.listeners.reconfigure,
             self._verifier.reconfigure,
+            lambda _: self._tell_cordons(),
         )
         self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
@@ -266,6 +269,7 @@ class Broker:
                 endpoints=self.config.registered_endpoints(),
                 rack=self.config["broker.rack"],
                 directories=directories,
+                cordoned_directories=self.logs.placement.cordoned_ids(),
                 cluster_id=self.cluster_id,
                 # Nothing was lost, so the partitions that this broker leads keep their leader epochs (KIP-966).
                 previous_broker_epoch=known.epoch if known is not None and stopped_in_order else NO_EPOCH,
@@ -274,6 +278,7 @@ class Broker:
         if registered.error is not ErrorCode.NONE:
             text = f"the controller refuses this broker: {registered.error.name}: {registered.message}"
             raise CannotStart(text)
+        self._cordons = Cordons(self.controller, self.config.node_id, self.logs.placement.cordoned_ids)
         if len(directories) > 1:
             # Imported here: most brokers have one directory.
             from raftlog.broker.runtime.directory_reports import DirectoryReports
@@ -334,6 +339,13 @@ class Broker:
         self._background.add_done_callback(self._tasks_ended)
 
     # -- while it runs -----------------------------------------------------------------------------
+
+    def _tell_cordons(self) -> None:
+        """The controller places no partitions on a broker whose directories are all cordoned."""
+        if self.membership is not None:
+            self.membership.heartbeat_now()
+        elif self._cordons is not None:
+            self._cordons.changed()
 
     def topic_config(self, topic: str) -> LogConfig:
         """A topic's resolved settings; topics without overrides share one object."""
@@ -408,6 +420,8 @@ class Broker:
         self.listeners.close()
         if self.membership is not None:
             await self.membership.close()
+        if self._cordons is not None:
+            await self._cordons.close()
         if self._reports is not None:
             await self._reports.finish()
         if self._background is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from raftlog.metadata.broker_configs import REPLICA_SELECTORS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import InvalidConfig, Value
-from raftlog.metadata.configs import ConfigResolver, broker_definition
+from raftlog.metadata.configs import ConfigResolver, broker_definition, check_directories
 from raftlog.metadata.group_configs import GROUP_CONFIGS, broker_synonym, limits_of
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
@@ -119,6 +119,7 @@ class BrokerConfig(Mapping[str, Any]):
             raise InvalidConfig(f"log.dirs names a directory twice: {','.join(directories)}")
         self.data_dirs: tuple[str, ...] = directories
         self._values["log.dirs"] = directories
+        check_directories(self["cordoned.log.dirs"], directories)
         own = self["metadata.log.dir"]
         self.metadata_directory: str = f"{own or directories[0]}/{METADATA_DIRECTORY}"
 

@@ -19,6 +19,7 @@ from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.metadata.records import (
     ClusterRecord,
     ConfigRecord,
+    CordonRecord,
     FeatureLevelRecord,
     NewLeaderEpochsRecord,
     ProducerIdsRecord,
@@ -100,6 +101,9 @@ def register_broker(
         features=command.features,
     )
     changes = _after_return(image, command, registration, environment)
+    cordoned = tuple(each for each in command.directories if each in command.cordoned_directories)
+    if cordoned:
+        changes = (CordonRecord(command.broker_id, epoch, cordoned), *changes)
     return Decision((registration, *changes), BrokerRegistered(ErrorCode.NONE, None, epoch))
 
 

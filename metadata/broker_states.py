@@ -34,6 +34,7 @@ from raftlog.metadata.partition_records import Touched, change_partitions, chang
 from raftlog.metadata.records import (
     NO_LEADER,
     BrokerChangeRecord,
+    CordonRecord,
     PartitionChangeRecord,
     Record,
     UnregisterBrokerRecord,
@@ -61,6 +62,7 @@ def heartbeat(image: MetadataImage, command: BrokerHeartbeat, environment: Envir
 
 def _after_heartbeat(broker: BrokerRegistration, command: BrokerHeartbeat) -> BrokerRegistration:
     offline = tuple(d for d in broker.directories if d in command.offline_directories)
+    cordoned = tuple(d for d in broker.directories if d in command.cordoned_directories)
     fenced, stopping = broker.fenced, broker.in_controlled_shutdown
     if command.want_fence:
         fenced = True
@@ -68,7 +70,12 @@ def _after_heartbeat(broker: BrokerRegistration, command: BrokerHeartbeat) -> Br
         stopping = stopping or not fenced
     elif fenced:
         fenced = False
-    return broker._replace(fenced=fenced, in_controlled_shutdown=stopping, offline_directories=offline)
+    return broker._replace(
+        fenced=fenced,
+        in_controlled_shutdown=stopping,
+        offline_directories=offline,
+        cordoned_directories=cordoned,
+    )
 
 
 def _change_broker(
@@ -76,6 +83,9 @@ def _change_broker(
 ) -> tuple[Record, ...]:
     if before == after:
         return ()
+    if before._replace(cordoned_directories=after.cordoned_directories) == after:
+        # Who has partitions keeps them.
+        return (CordonRecord(after.broker_id, after.epoch, after.cordoned_directories),)
     noted = BrokerChangeRecord(
         before.broker_id,
         before.epoch,
@@ -86,7 +96,9 @@ def _change_broker(
         ),
     )
     electorate = Electorate(image, environment, {**image.brokers, after.broker_id: after})
-    return (noted, *change_partitions(image, electorate, _touched_by(before, after)))
+    cordon = CordonRecord(after.broker_id, after.epoch, after.cordoned_directories)
+    cordoned = (cordon,) if after.cordoned_directories != before.cordoned_directories else ()
+    return (noted, *cordoned, *change_partitions(image, electorate, _touched_by(before, after)))
 
 
 def _if_changed(before: bool, after: bool) -> bool | None:

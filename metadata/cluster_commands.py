@@ -22,7 +22,7 @@ class BrokerHeartbeat(Command["HeartbeatAnswer"]):
     """A broker is alive and says what it wants (KIP-631). Answered by HeartbeatAnswer.
 
     `metadata_offset`: the last log entry that it has replayed. `offline_directories`: ids of its directories that
-    failed (KIP-858).
+    failed (KIP-858), `cordoned_directories` of those that get no more partitions (KIP-1066).
     """
 
     broker_id: BrokerId
@@ -31,6 +31,7 @@ class BrokerHeartbeat(Command["HeartbeatAnswer"]):
     want_fence: bool = False
     want_shut_down: bool = False
     offline_directories: tuple[bytes, ...] = ()
+    cordoned_directories: tuple[bytes, ...] = ()
 
     repeatable: ClassVar[bool] = True
 

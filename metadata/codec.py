@@ -18,6 +18,7 @@ from raftlog.metadata.records import (
     BrokerChangeRecord,
     ClusterRecord,
     ConfigRecord,
+    CordonRecord,
     Endpoint,
     FeatureLevelRecord,
     FeatureRange,
@@ -185,6 +186,7 @@ _TYPES: dict[type, _RecordType] = {
     ),
     LastBrokerEpochRecord: _RecordType(12, 0, lambda r: (r.epoch,), lambda f, _: LastBrokerEpochRecord(*f)),
     NewLeaderEpochsRecord: _RecordType(13, 0, lambda r: (r.broker_id,), lambda f, _: NewLeaderEpochsRecord(*f)),
+    CordonRecord: _RecordType(19, 0, tuple, lambda f, _: CordonRecord(f[0], f[1], tuple(f[2]))),
     # Kept for what comes: 14 SCRAM credentials, 15 ACLs, 16 client quotas, 17 quorum voters, 18 tokens.
 }
 _BY_NUMBER = {entry.number: entry for entry in _TYPES.values()}

@@ -1,9 +1,9 @@
 """Commands and answers to bytes and back: what a broker sends to the leader of the metadata quorum, and gets.
 
-A message is a msgpack array: `[FORMAT, name, field, …]` with the class's name and its fields in order; fields that
-an older sender does not have get their defaults. What cannot be read raises MalformedCommand, whatever the bytes are:
-the types of all fields are checked, so that a decision never meets a value of a wrong type. The
-classes' own annotations say what they hold.
+A message is a msgpack array: `[FORMAT, name, field, …]` with the class's name and its fields in order; the last ones
+are left out by an older sender, which does not have them, and where they are at their defaults. What cannot be read
+raises MalformedCommand, whatever the bytes are: the types of all fields are checked, so that a decision never meets a
+value of a wrong type. The classes' own annotations say what they hold.
 """
 
 from __future__ import annotations
@@ -173,10 +173,13 @@ def _encode(kind: type, fields: Sequence[Any]) -> bytes:
 
 
 def encode_command(command: Command[Any]) -> bytes:
-    """A command as bytes."""
+    """A command as bytes. An older reader understands it unless it says what that one does not know."""
     kind = type(command)
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # every Command is a dataclass
-    return _encode(kind, [getattr(command, field.name) for field in fields])
+    values = [getattr(command, field.name) for field in fields]
+    while values and values[-1] == fields[len(values) - 1].default:
+        values.pop()
+    return _encode(kind, values)
 
 
 def encode_answer(answer: Any) -> bytes:

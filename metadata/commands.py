@@ -80,6 +80,7 @@ class RegisterBroker(Command["BrokerRegistered"]):
     `previous_broker_epoch`: the epoch that the broker noted when it last shut down cleanly, else NO_EPOCH (KIP-966).
     `log_survived`: the process died and the machine did not, so that what it had written is still there.
     `previous_is_alive`: whether the leader still hears another incarnation of this broker id.
+    `cordoned_directories`: those of `directories` that get no more partitions (KIP-1066).
     `fenced`: false only for a broker that is the whole cluster; others are unfenced by their heartbeats.
     """
 
@@ -94,6 +95,7 @@ class RegisterBroker(Command["BrokerRegistered"]):
     log_survived: bool = False
     previous_is_alive: bool = False
     features: tuple[FeatureRange, ...] = ()
+    cordoned_directories: tuple[bytes, ...] = ()
 
     repeatable: ClassVar[bool] = True
 

@@ -107,7 +107,7 @@ def _alter_resource(image: MetadataImage, resource: AlterResource, environment: 
             raise Refused(ErrorCode.INVALID_CONFIG, text)
         else:
             wanted[change.name] = value
-    _check_values(image, kind, wanted, named, environment)
+    _check_values(image, resource, wanted, named, environment)
     if kind is ResourceType.BROKER:
         _check_broker_configs(resource.name, current, wanted, named)
     changes: dict[str, str | None] = {name: None for name in current if name not in wanted}
@@ -212,20 +212,21 @@ def _check_broker_configs(name: str, current: Mapping[str, str], wanted: Mapping
 
 
 def _check_values(
-    image: MetadataImage, kind: ResourceType, wanted: Mapping[str, str], named: set[str], environment: Environment
+    image: MetadataImage, resource: AlterResource, wanted: Mapping[str, str], named: set[str], environment: Environment
 ) -> None:
+    kind = resource.resource_type
     try:
-        if kind is ResourceType.TOPIC:
+        if kind == ResourceType.TOPIC:
             check_topic_configs(wanted, environment.resolver.with_overrides(image, {}))
-        elif kind is ResourceType.GROUP:
+        elif kind == ResourceType.GROUP:
             check_group_configs(wanted, lambda name: environment.resolver.broker_value(image, name))
         else:
             # Only what is asked for now: a value that an older version accepted must not block every change.
             asked = {name: value for name, value in wanted.items() if name in named}
-            check_dynamic_broker_configs(asked)
+            check_dynamic_broker_configs(asked, of_all=resource.name == DEFAULT_BROKER)
             groups = {name: asked[own] for name in GROUP_CONFIGS if (own := broker_synonym(name)) in asked}
             check_group_configs(groups, lambda name: environment.resolver.broker_value(image, name))
     except InvalidConfig as error:
         # Kafka's brokers check their own settings before the controller does, with another code.
-        code = ErrorCode.INVALID_REQUEST if kind is ResourceType.BROKER else ErrorCode.INVALID_CONFIG
+        code = ErrorCode.INVALID_REQUEST if kind == ResourceType.BROKER else ErrorCode.INVALID_CONFIG
         raise Refused(code, str(error)) from error

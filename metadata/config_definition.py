@@ -34,6 +34,7 @@ class UpdateMode(Enum):
     """Whether a broker setting can be changed while the broker runs."""
 
     READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
@@ -110,6 +111,13 @@ def dynamic(
 ) -> ConfigDefinition:
     """One that can be changed while it runs."""
     return ConfigDefinition(name, kind, default, documentation, validator, UpdateMode.CLUSTER_WIDE)
+
+
+def own_dynamic(
+    name: str, kind: ConfigType, default: Value, validator: Validator | None, documentation: str
+) -> ConfigDefinition:
+    """One that can be changed while it runs, for itself only: never for all brokers."""
+    return ConfigDefinition(name, kind, default, documentation, validator, UpdateMode.PER_BROKER)
 
 
 # -- texts and values ----------------------------------------------------------------------------
@@ -240,6 +248,18 @@ def elements_of(*choices: str) -> Validator:
     """A list whose elements are all among these."""
     return one_of(*choices)._replace(by_element=True)
 
+
+ALL = "*"
+"""In place of a list: each that there is."""
+
+
+def _all_or_some(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    return "with * it must not contain other values" if ALL in value and len(value) > 1 else None
+
+
+ALL_OR_SOME = Validator(_all_or_some, "")
+"""A list in which * stands alone."""
 
 REPLICA = re.compile(r"([0-9]{1,10}):([0-9]{1,10})", re.ASCII)
 """A replica in a list of throttled ones: the number of its partition, and its broker's."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.broker_configs import BROKER_SYNONYMS, DIFFERENT_DEFAULTS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import (
+    ALL,
     ConfigDefinition,
     ConfigType,
     InvalidConfig,
@@ -44,6 +45,7 @@ __all__ = [
     "ConfigType",
     "InvalidConfig",
     "broker_definition",
+    "check_directories",
     "check_dynamic_broker_configs",
     "check_topic_configs",
 ]
@@ -138,17 +140,31 @@ def check_topic_configs(values: Mapping[str, str], inherited: Mapping[str, Value
     check_together(parsed)
 
 
-def check_dynamic_broker_configs(values: Mapping[str, str]) -> None:
-    """Raise InvalidConfig unless these settings can be changed while brokers run, and to these values."""
+def check_dynamic_broker_configs(values: Mapping[str, str], *, of_all: bool = False) -> None:
+    """Raise InvalidConfig unless these settings can be changed while brokers run (of all brokers together: `of_all`),
+    and to these values.
+    """
     definitions = {name: broker_definition(name) for name in values}
     fixed = [name for name, definition in definitions.items() if definition.update_mode is UpdateMode.READ_ONLY]
     if fixed:
         reason = definitions[fixed[0]].unsupported
         why = f"not supported by raftlog: {reason}" if reason else "a broker is given them when it is started"
         raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]: {why}")
+    own = [name for name, definition in definitions.items() if definition.update_mode is UpdateMode.PER_BROKER]
+    if of_all and own:
+        where = "at default cluster level, broker id must be specified"
+        raise InvalidConfig(f"Cannot update these configs {where}: [{', '.join(own)}]")
     for name, definition in definitions.items():
         if definition.parse(values[name]) == 0 and name.endswith(("max.connections", "max.connection.creation.rate")):
             raise InvalidConfig(f"Invalid {name} 0: nobody could connect any more to change it")
+
+
+def check_directories(cordoned: tuple[str, ...], directories: tuple[str, ...]) -> None:
+    """Raise InvalidConfig unless the cordoned directories of a broker are among those that it has."""
+    missing = [path for path in cordoned if path not in directories and path != ALL]
+    if missing:
+        text = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : "
+        raise InvalidConfig(text + ", ".join(missing))
 
 
 class ConfigResolver:

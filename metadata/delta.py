@@ -17,6 +17,7 @@ from raftlog.metadata.records import (
     BrokerChangeRecord,
     ClusterRecord,
     ConfigRecord,
+    CordonRecord,
     FeatureLevelRecord,
     LastBrokerEpochRecord,
     NewLeaderEpochsRecord,
@@ -80,7 +81,7 @@ class MetadataDelta:
                 self._replay_remove_topic(record)
             case NewLeaderEpochsRecord():
                 self._replay_new_leader_epochs(record.broker_id)
-            case RegisterBrokerRecord() | BrokerChangeRecord() | UnregisterBrokerRecord():
+            case RegisterBrokerRecord() | BrokerChangeRecord() | CordonRecord() | UnregisterBrokerRecord():
                 self._replay_broker(record)
             case ProducerIdsRecord():
                 # max(): a producer id that was handed out is never handed out again, whatever the record
@@ -163,7 +164,9 @@ class MetadataDelta:
             else:
                 values[name] = value
 
-    def _replay_broker(self, record: RegisterBrokerRecord | BrokerChangeRecord | UnregisterBrokerRecord) -> None:
+    def _replay_broker(
+        self, record: RegisterBrokerRecord | BrokerChangeRecord | CordonRecord | UnregisterBrokerRecord
+    ) -> None:
         if self._brokers is None:
             self._brokers = dict(self.image.brokers)
         broker_id = record.broker_id
@@ -177,6 +180,8 @@ class MetadataDelta:
             self.anomalies.append(f"broker {broker_id} epoch {record.epoch} is not registered")
         elif isinstance(record, UnregisterBrokerRecord):
             del self._brokers[broker_id]
+        elif isinstance(record, CordonRecord):
+            self._brokers[broker_id] = known._replace(cordoned_directories=record.directories)
         else:
             self._brokers[broker_id] = _changed_broker(known, record)
 

@@ -48,6 +48,13 @@ class BrokerRegistration(NamedTuple):
     directories: tuple[bytes, ...] = ()
     offline_directories: tuple[bytes, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+    cordoned_directories: tuple[bytes, ...] = ()
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no directory is left for new partitions (KIP-1066)."""
+        online = [each for each in self.directories if each not in self.offline_directories]
+        return bool(online) and all(each in self.cordoned_directories for each in online)
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The broker's endpoint on a listener, or None when it has none there."""

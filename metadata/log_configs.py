@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.metadata.config_definition import (
+    ALL_OR_SOME,
     DOUBLE_MAX,
     FOREVER_OR_POSITIVE,
     LONG_MAX,
@@ -14,6 +15,7 @@ from raftlog.metadata.config_definition import (
 )
 from raftlog.metadata.config_definition import dynamic as _dynamic
 from raftlog.metadata.config_definition import fixed as _fixed
+from raftlog.metadata.config_definition import own_dynamic as _own_dynamic
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
@@ -22,6 +24,10 @@ _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 LOG_CONFIGS = (
     _fixed("log.dirs", _LIST, None, None, "The data directories, separated by commas."),
     _fixed("log.dir", _LIST, None, None, "The data directory, when log.dirs is not set."),
+    _own_dynamic(
+        "cordoned.log.dirs", _LIST, (), ALL_OR_SOME,
+        "Those of the data directories that get no more partitions, or * for all of them.",
+    ),
     _dynamic(
         "log.cleanup.policy", _LIST, ("delete",), elements_of("compact", "delete"),
         "What happens to old records: delete, compact, or both.",

@@ -23,18 +23,18 @@ def place(
 ) -> tuple[tuple[BrokerId, ...], ...]:
     """The replicas of each partition, the one to lead first. Raises Unplaceable.
 
+    Brokers with all directories cordoned get none (KIP-1066).
     Brokers that are fenced or shut down hold replicas only when there are not enough others, and never come first.
     `seed` chooses where the round begins, so that topics with one partition do not all fall on one broker.
     """
+    brokers = [broker for broker in brokers if not broker.is_cordoned]
     usable = [broker for broker in brokers if not broker.fenced and not broker.in_controlled_shutdown]
+    if not usable:
+        raise Unplaceable("All brokers are currently fenced, or have all their log directories cordoned.")
     if len(brokers) < replication_factor:
         raise Unplaceable(
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of"
-            f" {replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
-        )
-    if not usable:
-        raise Unplaceable(
-            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced."
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)}"
+            " broker(s) are registered or some brokers have all their log directories cordoned."
         )
     if len(brokers) == 1:
         return ((usable[0].broker_id,),) * partitions

@@ -107,6 +107,14 @@ class BrokerChangeRecord(NamedTuple):
     offline_directories: tuple[bytes, ...] | None = None
 
 
+class CordonRecord(NamedTuple):
+    """These directories of a broker get no more partitions (KIP-1066), and no others."""
+
+    broker_id: BrokerId
+    epoch: BrokerEpoch
+    directories: tuple[bytes, ...]
+
+
 class UnregisterBrokerRecord(NamedTuple):
     """A broker left for good."""
 
@@ -182,6 +190,7 @@ Record = (
     | FeatureLevelRecord
     | RegisterBrokerRecord
     | BrokerChangeRecord
+    | CordonRecord
     | UnregisterBrokerRecord
     | LastBrokerEpochRecord
     | TopicRecord

@@ -12,6 +12,7 @@ from raftlog.metadata.records import (
     BrokerChangeRecord,
     ClusterRecord,
     ConfigRecord,
+    CordonRecord,
     FeatureLevelRecord,
     LastBrokerEpochRecord,
     NewPartitionsRecord,
@@ -73,6 +74,8 @@ def broker_records(broker: BrokerRegistration) -> Iterator[Record]:
             in_controlled_shutdown=broker.in_controlled_shutdown,
             offline_directories=broker.offline_directories,
         )
+    if broker.cordoned_directories:
+        yield CordonRecord(broker.broker_id, broker.epoch, broker.cordoned_directories)
 
 
 def _brokers(image: MetadataImage) -> Iterator[Record]:

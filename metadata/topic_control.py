@@ -170,11 +170,12 @@ def _placed(
         message = "Number of partitions was set to an invalid non-positive value."
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
     if command.cap_replication:
-        factor = max(1, min(factor, len(image.brokers)))
+        factor = max(1, min(factor, sum(not broker.is_cordoned for broker in image.brokers.values())))
     try:
         return place(image.brokers.values(), count, factor, int.from_bytes(topic_id[:4], "big"))
     except Unplaceable as error:
-        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
+        message = f"Unable to replicate the partition {factor} time(s): {error}"
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message) from error
 
 
 def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[BrokerId, ...]]:

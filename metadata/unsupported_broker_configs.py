@@ -308,10 +308,6 @@ _CLEANER: tuple[_Row, ...] = (
     ("log.cleaner.threads", _INT, 1),
 )  # fmt: skip
 
-_CORDONS: tuple[_Row, ...] = (
-    ("cordoned.log.dirs", _LIST, ()),
-)  # fmt: skip
-
 _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no TLS yet", _TLS),
     ("it has no authentication and no access control yet", _AUTHENTICATION),
@@ -331,7 +327,6 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it leaves this to the operating system, or has no such limit yet", _NETWORK),
     ("what coordinators keep is loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
-    ("it cannot keep new partitions out of a directory yet", _CORDONS),
 )
 
 _CHANGED_AT_RUN_TIME = frozenset(

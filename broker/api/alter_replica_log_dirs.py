@@ -35,6 +35,8 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alte
             return ErrorCode.LOG_DIR_NOT_FOUND
         if directories[path].offline_reason is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if directories[path].is_cordoned:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if services.controller.image.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if (topic, index) not in hosted:

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35), v1 to v5 (KIP-113; sizes of the volume: KIP-827, v4).
 
 The data directories, and the bytes that each partition takes there: 0 for one that nobody has used yet. What is copied
-to another directory is told twice, the copy as a future replica. No directory is cordoned (KIP-1066, v5).
+to another directory is told twice, the copy as a future replica. v5 tells which directories get no more
+partitions (KIP-1066).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
                 topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()],
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.usable_bytes,
+                is_cordoned=directory.is_cordoned,
             )
         )
     return DescribeLogDirsResponse(results=results)

@@ -85,6 +85,7 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self.on_registered: Callable[[BrokerEpoch], None] | None = None
         self.wants_fence: Callable[[], bool] = _never
+        self.cordoned_directories: Callable[[], tuple[bytes, ...]] = tuple
 
     # -- joining -----------------------------------------------------------------------------------
 
@@ -93,7 +94,10 @@ class BrokerLifecycle:
         deadline: float | None = None
         logged = ""
         while True:
-            answer = await self._controller.register(self._registration)
+            cordoned = self.cordoned_directories()
+            answer = await self._controller.register(
+                dataclasses.replace(self._registration, cordoned_directories=cordoned)
+            )
             match answer.error:
                 case ErrorCode.NONE:
                     self.state = State.FENCED
@@ -156,6 +160,7 @@ class BrokerLifecycle:
             want_fence=not caught_up or self.wants_fence(),
             want_shut_down=self.state is State.CONTROLLED_SHUTDOWN,
             offline_directories=self._offline_directories(),
+            cordoned_directories=self.cordoned_directories(),
         )
 
     def _handle_answer(self, answer: HeartbeatAnswer) -> None:
@@ -195,7 +200,7 @@ class BrokerLifecycle:
         timer.cancel()
 
     def heartbeat_now(self) -> None:
-        """Send the next heartbeat now: a directory failed, or the broker is to leave."""
+        """Send the next heartbeat now: a directory failed or is cordoned, or the broker is to leave."""
         self._wake.set()
 
     # -- leaving ------------------------------------------------------------------------------------

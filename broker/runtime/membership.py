@@ -136,6 +136,7 @@ class Membership:
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, logs.offline_directories)
         self._lifecycle.on_registered = self._remember
+        self._lifecycle.cordoned_directories = logs.placement.cordoned_ids
         full_disk = FullDisk(
             logs, room.is_full, partitions.others_can_lead, partitions.others_wait, self._lifecycle.heartbeat_now
         )
@@ -204,6 +205,10 @@ class Membership:
         if not intact:
             self._distrusted = True
             self._remember(NO_EPOCH)
+        self.heartbeat_now()
+
+    def heartbeat_now(self) -> None:
+        """What the controller is told of this broker has changed."""
         if self._lifecycle is not None:
             self._lifecycle.heartbeat_now()
 

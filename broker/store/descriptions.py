@@ -29,9 +29,12 @@ class DirectoryDescription(NamedTuple):
     total_bytes: int
     usable_bytes: int
     partitions: list[LogDescription]
+    is_cordoned: bool = False
 
 
-def describe(directory: DataDirectory, others: Iterable[LogDescription]) -> DirectoryDescription:
+def describe(
+    directory: DataDirectory, others: Iterable[LogDescription], *, is_cordoned: bool
+) -> DirectoryDescription:
     """`others` are in it beside its logs, or will be."""
     partitions: list[LogDescription] = []
     total = usable = -1
@@ -43,4 +46,4 @@ def describe(directory: DataDirectory, others: Iterable[LogDescription]) -> Dire
             partitions += others
     except OSError as error:
         logger.warning("directory=%s cannot be described: %s", directory.path, error)
-    return DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions)
+    return DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions, is_cordoned)

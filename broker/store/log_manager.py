@@ -79,6 +79,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._homes: dict[tuple[str, int], DataDirectory] = {}
         self.placement = LogPlacement(self.directories)
+        self.placement.cordon(self.settings.cordoned)
         self.futures = FutureLogs()
         self.rewriting: set[PartitionLog] = set()
         """Logs whose segments compaction works on, or a move: either leaves them to the other."""
@@ -94,6 +95,7 @@ class LogManager:
         """Go by other settings from now on."""
         if settings != self.settings:
             self.settings = settings
+            self.placement.cordon(settings.cordoned)
             self.store.producer_expiration_ms = settings.producer_expiration_ms
             self.reconfigured.set()
 
@@ -421,7 +423,12 @@ class LogManager:
         """
         self.placement.plan_all(unwritten)
         placement, futures = self.placement, self.futures
-        return [describe(each, [*placement.planned_in(each), *futures.copied_to(each)]) for each in self.directories]
+        return [
+            describe(
+                each, [*placement.planned_in(each), *futures.copied_to(each)], is_cordoned=each in placement.cordoned
+            )
+            for each in self.directories
+        ]
 
     # Flushing ----------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class LogManagerSettings:
     """log.cleaner.io.max.bytes.per.second"""
     moves_bytes_per_second: int = LONG_MAX
     """replica.alter.log.dirs.io.max.bytes.per.second"""
+    cordoned: tuple[str, ...] = ()
+    """cordoned.log.dirs"""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
@@ -50,5 +52,6 @@ class LogManagerSettings:
             cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
             cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
             cleaner_io_max_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            cordoned=config["cordoned.log.dirs"],
             moves_bytes_per_second=config["replica.alter.log.dirs.io.max.bytes.per.second"],
         )

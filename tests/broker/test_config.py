@@ -99,6 +99,8 @@ def test_listeners_are_read() -> None:
         ({"process_roles": "broker"}, "say in controller.quorum.voters who decides"),
         ({"process_roles": "broker", "controller_quorum_voters": "1@h:1"}, "a node that votes is both"),
         ({"log_dirs": "/a,/a"}, "names a directory twice"),
+        ({"cordoned_log_dirs": "/data,/nowhere"}, "Missing entries : /nowhere"),
+        ({"cordoned_log_dirs": "*,/data"}, "must not contain other values"),
         ({"controller_quorum_voters": "1@h:1,1@h:2"}, "names node 1 twice"),
         ({"controller_quorum_voters": "1@h:1,2@h:1"}, "has the address h:1 twice"),
         ({"controller_quorum_voters": "1@h:9092", "listeners": "PLAINTEXT://h:9092"}, "need a port of their own"),

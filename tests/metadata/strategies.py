@@ -67,6 +67,7 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.none() | st.lists(ids, max_size=2).map(tuple),
         st.none() | st.lists(ids, max_size=2).map(tuple),
     ),
+    st.builds(r.CordonRecord, small, st.integers(0, 9), st.lists(ids, max_size=2).map(tuple)),
     st.builds(r.UnregisterBrokerRecord, small, st.integers(0, 9)),
     st.builds(r.LastBrokerEpochRecord, st.integers(0, 9)),
     st.builds(r.TopicRecord, names, ids, partition_lists(), st.booleans()),

@@ -120,6 +120,13 @@ def test_fields_that_an_older_sender_lacks_have_their_defaults() -> None:
     assert decode_command(msgpack.packb((FORMAT, "BrokerHeartbeat", 1, 2, 3))) == BrokerHeartbeat(1, 2, 3)
 
 
+def test_an_older_reader_understands_what_says_nothing_new() -> None:
+    """A leader of the last version refused every heartbeat of a broker whose version had one field more."""
+    assert msgpack.unpackb(encode_command(BrokerHeartbeat(1, 2, 3))) == [FORMAT, "BrokerHeartbeat", 1, 2, 3]
+    cordoned = BrokerHeartbeat(1, 2, 3, cordoned_directories=(b"1" * 16,))
+    assert len(msgpack.unpackb(encode_command(cordoned))) == 2 + len(dataclasses.fields(BrokerHeartbeat))
+
+
 def test_an_answer_to_something_else_is_refused() -> None:
     answer = encode_answer(HeartbeatAnswer(ErrorCode.NONE))
     with pytest.raises(MalformedCommand, match="answers no DeleteTopics"):

@@ -133,7 +133,6 @@ REASONS = {
     "it runs no Java classes": ("config.providers",),
     "it has no metrics reporters": ("metric.reporters",),
     "a broker is given them when it is started": ("listeners", "listener.security.protocol.map"),
-    "it cannot keep new partitions out of a directory yet": ("cordoned.log.dirs",),
     "of one listener among several it takes max.connection.creation.rate": (
         "listener.name.plaintext.max.connections",
         "listener.name.plaintext.ssl.",
@@ -172,6 +171,9 @@ def test_what_kafka_changes_while_it_runs_is_changed_here_or_refused_with_a_reas
     why = reason(name)
     if why is not None:
         assert error is ErrorCode.INVALID_REQUEST and message is not None and message.endswith(why)
+    elif name == "cordoned.log.dirs" and not resource:
+        assert error is ErrorCode.INVALID_REQUEST
+        assert message is not None and message.startswith("Cannot update these configs at default cluster level")
     elif name == "min.insync.replicas" and resource:
         assert error is ErrorCode.INVALID_CONFIG
     else:
@@ -201,6 +203,7 @@ def test_what_has_no_effect_is_kept_and_described_with_its_source() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("cordoned.log.dirs", "*,/a"),
         ("max.connections", "0"),
         ("max.connection.creation.rate", "0"),
         ("listener.name.plaintext.max.connection.creation.rate", "0"),

@@ -58,6 +58,20 @@ def test_a_broker_that_shuts_down_comes_last_even_when_it_alone_is_in_another_ra
         assert set(replicas) == {1, 2}
 
 
+def test_a_broker_gets_partitions_while_a_directory_of_it_is_not_cordoned() -> None:
+    one, two = b"1" * 16, b"2" * 16
+    closed = broker(2)._replace(directories=(one, two), cordoned_directories=(one, two))
+    half = broker(3)._replace(directories=(one, two), cordoned_directories=(two,))
+    placed = place([broker(1), closed, half], 10, 2, 5)
+    assert all(set(replicas) == {1, 3} for replicas in placed)
+    failed = half._replace(offline_directories=(one,))
+    assert all(replicas == (1,) for replicas in place([broker(1), closed, failed], 10, 1, 5))
+    with pytest.raises(Unplaceable, match="or some brokers have all their log directories cordoned"):
+        place([broker(1), closed, failed], 1, 2, 0)
+    with pytest.raises(Unplaceable, match="fenced, or have all their log directories cordoned"):
+        place([closed, failed], 1, 1, 0)
+
+
 def test_too_few_brokers_is_said_in_words() -> None:
     with pytest.raises(Unplaceable, match=r"3 cannot be reached because only 1 broker\(s\) are registered"):
         place([broker(1)], 1, 3, 0)

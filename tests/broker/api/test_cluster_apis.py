@@ -16,6 +16,7 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.store.descriptions import DirectoryDescription, LogDescription
 from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.log_moves import LogMoves
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.records import ResourceType
@@ -37,6 +38,11 @@ from raftlog.wire.messages.describe_quorum import (
 )
 from raftlog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raftlog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from raftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -302,6 +308,43 @@ async def test_a_replica_with_a_log_is_moved_and_until_then_told_twice(tmp_path:
         assert told == [(0, False), (1, True)]
         await LogMoves(world.logs).do_all()
         assert (await world.where(version))["t", 0] == 1
+
+
+async def test_a_cordoned_directory_is_told_and_takes_no_replica(tmp_path: Path) -> None:
+    async with DirectoryWorld(tmp_path) as world:
+        world.logs.reconfigure(LogManagerSettings(cordoned=(world.paths[1],)))
+        for version in versions(ApiKey.DESCRIBE_LOG_DIRS):
+            answer = await world.call(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), version)
+            assert [each.is_cordoned for each in answer.results] == [False, version >= 5]
+        assert await world.where() == {("t", 0): 0, ("t", 1): 0}
+        assert await world.move(0, world.paths[1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await world.move(0, world.paths[0]) == ErrorCode.NONE
+        world.logs.reconfigure(LogManagerSettings(cordoned=("*",)))
+        assert await world.move(0, world.paths[0]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        world.logs.reconfigure(LogManagerSettings())
+        assert await world.move(0, world.paths[1]) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("operation", [0, 2])
+async def test_only_directories_that_a_broker_has_can_be_cordoned(tmp_path: Path, operation: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+
+        async def alter(value: str, *, only_ask: bool = False) -> tuple[int, str | None]:
+            config = AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=only_ask)
+            (result,) = (await world.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, 1)).responses
+            return result.error_code, result.error_message
+
+        for only_ask in (True, False):
+            error, message = await alter(f"{tmp_path},/nowhere", only_ask=only_ask)
+            assert error == ErrorCode.INVALID_REQUEST and message is not None
+            assert message.endswith("must be present in log.dirs or log.dir. Missing entries : /nowhere")
+        assert not world.image.configs_of(ResourceType.BROKER, "1")
+        assert await alter(str(tmp_path)) == (ErrorCode.NONE, None)
+        error, _ = await alter("*")
+        # Beside another one it would say nothing.
+        assert error == (ErrorCode.NONE if operation == 0 else ErrorCode.INVALID_REQUEST)
 
 
 async def test_replicas_that_cannot_be_moved_are_told_why(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.data_directory import DataDirectoryInUse
-from raftlog.broker.store.descriptions import LogDescription
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
@@ -179,18 +178,6 @@ async def test_records_of_another_topic_of_that_name_are_set_aside_and_kept(
     await host.manager.close()
     host.kill()
     assert len(host.start()) == 1 and host.names("-stray/")
-
-
-async def test_new_partitions_go_where_there_are_fewest() -> None:
-    host = Host("/a", "/b")
-    for index in range(4):
-        host.append(1, index=index)
-    assert [len(directory.logs) for directory in host.manager.directories] == [2, 2]
-    described = host.manager.describe()
-    assert [(d.path, len(d.partitions), d.offline_reason) for d in described] == [("/a", 2, None), ("/b", 2, None)]
-    size = host.append(0).storage.stored_bytes()
-    assert described[0].partitions[0] == LogDescription("t", 0, size) and size > 100
-    assert described[0].total_bytes > described[0].usable_bytes > 0
 
 
 # Failing -----------------------------------------------------------------------------------------
