@@ -42,7 +42,7 @@ from raftlog.broker.runtime.coordinator_host import (
     give_answer,
 )
 from raftlog.broker.runtime.held_heartbeats import HeldHeartbeats
-from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import ProducerId
@@ -52,6 +52,10 @@ log = logging.getLogger("raftlog.groups")
 
 ANSWERED_AT_ONCE = 100
 """So many members of a group are answered in one go; more than that in steps."""
+
+AFTER_LEAVE_SECONDS = 0.1
+"""Where one member leaves others often do, too: an application ends. Who has joined again by then cannot commit what it
+has done (REBALANCE_IN_PROGRESS), so that the others hear of it a little later."""
 
 D = TypeVar("D")
 
@@ -138,7 +142,9 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         if effects.late_replies:
             self._answer_late(partial(answer, self._unanswered.pop(each), make) for each, make in effects.late_replies)
         for group_id in effects.rejoins:
-            self._answer_late(self.held_heartbeats.take(group_id))
+            self._tell_news(group_id)
+        for group_id in effects.rejoins_soon:
+            self._tell_of_leave(group_id)
         for write in effects.writes:
             self._write(write)
         self.shard.remember_rebalances(effects.rebalances, self.now())
@@ -152,6 +158,15 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             self.shard.assigning[group_id] = None
             self._in_background(self._assign(group_id))
         self.schedule()
+
+    def _tell_news(self, group_id: str) -> None:
+        self._answer_late(self.held_heartbeats.take(group_id))
+
+    def _tell_of_leave(self, group_id: str) -> None:
+        group = self.shard.classic(group_id)
+        if group is not None:
+            self._answer_late(self.held_heartbeats.take(group_id, but=group.members))
+        TimedWait(self._timers, AFTER_LEAVE_SECONDS, lambda _: self._tell_news(group_id))
 
     def _answer_late(self, answers: Iterable[Callable[[], None]]) -> None:
         """A few are answered now; many in steps, beside which others are served. Who was decided upon first is told

@@ -7,7 +7,7 @@ go on with everything else while a heartbeat is not answered; other clients may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
@@ -52,9 +52,12 @@ class HeldHeartbeats:
             earlier.done(ErrorCode.NONE)
         return partial(wait.done, ErrorCode.NONE)
 
-    def take(self, group_id: str) -> list[Callable[[], None]]:
-        """Give up those of a group: they are answered by whoever takes them, by calling each once."""
-        return [partial(wait.done, ErrorCode.NONE) for wait in self._held.get(group_id, {}).values()]
+    def take(self, group_id: str, *, but: Container[str] = ()) -> list[Callable[[], None]]:
+        """Give up those of a group, `but` of these members: they are answered by whoever takes them, by calling each
+        once.
+        """
+        held = self._held.get(group_id, {})
+        return [partial(wait.done, ErrorCode.NONE) for member_id, wait in held.items() if member_id not in but]
 
     def answer_all(self) -> None:
         """There is no coordinator any more."""

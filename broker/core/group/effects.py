@@ -95,11 +95,22 @@ class RegexResolution(NamedTuple):
 class Effects:
     """What one event leads to, in order. `late_replies` are the answers of which there is one for each member. `notes`
     are for an operator: (group id, what happened to it). `rebalances` are those that begin once all is written: (group
-    id, epoch or generation, why). `rejoins` are the classic groups whose members have to join again. `resolutions` are
-    begun then, too, and `assignments`, of the groups whose target assignment takes too long to be computed at once.
+    id, epoch or generation, why). `rejoins` are the classic groups whose members have to join again, `rejoins_soon`
+    those where it is because others left. `resolutions` are begun then, too, and `assignments`, of the groups whose
+    target assignment takes too long to be computed at once.
     """
 
-    __slots__ = ("assignments", "late_replies", "notes", "rebalances", "rejoins", "replies", "resolutions", "writes")
+    __slots__ = (
+        "assignments",
+        "late_replies",
+        "notes",
+        "rebalances",
+        "rejoins",
+        "rejoins_soon",
+        "replies",
+        "resolutions",
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -108,6 +119,7 @@ class Effects:
         self.notes: list[tuple[str, str]] = []
         self.rebalances: list[tuple[str, int, str]] = []
         self.rejoins: list[str] = []
+        self.rejoins_soon: list[str] = []
         self.resolutions: list[RegexResolution] = []
         self.assignments: list[str] = []
 

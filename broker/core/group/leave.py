@@ -42,6 +42,7 @@ def leave(
     if len(group.members) < members_before:
         gone = [m.member_id or m.group_instance_id or "" for m in answers if m.error_code == ErrorCode.NONE]
         steps.rebalance_or_complete(f"members left: {name_some(gone)}")
+        effects.rejoins_soon, effects.rejoins = effects.rejoins, []
     else:
         # Perhaps an id that was given out is no longer waited for.
         steps.complete_if_all_joined()
