@@ -98,8 +98,8 @@ class Links:
             self.down[node] = True
             return
         self.down.pop(node, None)
-        for (_, target), link in sorted(self.links.items()):
-            if target == node and link.cut_since is None:
+        for ends, link in sorted(self.links.items()):
+            if node in ends and link.cut_since is None:
                 self._resend(link, 1.0)
 
     def blocked(self, source: int, target: int) -> bool:

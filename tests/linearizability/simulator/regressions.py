@@ -369,5 +369,18 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.000 rest 4 for=5.000 n=0\n"
         "0.000 rest 5 for=5.000 n=0",
     ),
+    "a broker that had its power back never answered over a connection from before": (
+        "cluster",
+        1293250,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 clients 1 for=0.000 n=0\n"
+        "0.000 versions 1 for=0.000 n=0\n"
+        "0.361 split 4 / 2 3 for=1.709 n=0\n"
+        "1.123 data-rot 2 for=0.115 n=3\n"
+        "2.148 data-rot 3 for=0.360 n=3\n"
+        "3.759 split leader for=0.116 n=0\n"
+        "4.814 tear leader for=0.193 n=4",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""

@@ -140,6 +140,22 @@ def test_a_host_without_power_says_nothing_until_it_is_back() -> None:
     assert isinstance(pair.client.lost, ConnectionResetError)
 
 
+def test_a_host_that_lost_its_power_while_its_last_words_were_under_way_answers_when_it_is_back() -> None:
+    pair = Pair()
+    pair.until(1)
+    pair.world.links.cut(2, 1)
+    pair.far.kill()
+    pair.until(2)
+    pair.far.power_cut()
+    pair.world.links.heal(2, 1)
+    pair.until(4)
+    assert pair.client.lost_at is None
+    pair.far.start()
+    pair.client.transport.write(b"hello?")
+    pair.until(8)
+    assert pair.client.lost_at is not None
+
+
 def test_a_stopped_process_still_takes_connections_and_bytes() -> None:
     pair = Pair()
     pair.until(0.000_001)
