@@ -70,7 +70,8 @@ class Checkpoint(NamedTuple):
 
 class DataDirectory:
     """`logs` by (topic, partition). `offline_reason` is why none of them is served. `arriving` are about to lie here.
-    `found_futures` are the names of copies that a move had not finished when the broker started.
+    `recovery_points_lost`: a directory has the file from its beginning. `found_futures` are the names of copies that a
+    move had not finished when the broker started.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class DataDirectory:
         "logs",
         "offline_reason",
         "path",
+        "recovery_points_lost",
         "stale",
         "unrecovered",
     )
@@ -99,7 +101,7 @@ class DataDirectory:
         self.found_futures: list[str] = []
         # Partitions that are gone, of which the checkpoint files may still tell.
         self.stale: set[tuple[str, int]] = set()
-        self.clean = False
+        self.clean = self.recovery_points_lost = False
         self.directory_id = bytes(16)
         self.offline_reason: str | None = None
         # Logs that have yet to be recovered.
@@ -148,6 +150,10 @@ class DataDirectory:
         try:
             self.directory_id = uuid_from_text(found["directory.id"])
         except (KeyError, ValueError):
+            points = f"{self.path}/{RECOVERY_POINTS}"
+            if self.find_partitions() == ([], []) and not self._store.disk.exists(points):
+                # Before the id: whoever has one and no such file has lost it.
+                replace_whole(self._store.disk, points, format_offsets({}).encode(), sync=True)
             self.directory_id = os.urandom(16)
             text = format_properties({**wanted, "directory.id": uuid_to_text(self.directory_id)})
             replace_whole(self._store.disk, path, text.encode(), sync=True)
@@ -247,11 +253,12 @@ class DataDirectory:
         try:
             return parse_offsets(read_whole(self._store.disk, f"{self.path}/{name}").decode(errors="replace"))
         except FileNotFoundError:
-            return {}
+            pass
         except CorruptCheckpoint as error:
             logger.error("directory=%s %s cannot be read, every log is checked: %s", self.path, name, error)
             self.clean = False
-            return {}
+        self.recovery_points_lost |= name == RECOVERY_POINTS
+        return {}
 
     def checkpoint(self, name: str) -> Checkpoint:
         """What a checkpoint should say now."""

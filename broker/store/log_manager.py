@@ -180,7 +180,10 @@ class LogManager:
                 cleaned_offset=cleaned_offsets.get(key, 0),
                 clean=directory.clean and key in recovery_points,
             )
-            log.storage.gaps_are_losses = key in recovery_points or not (config.compact or log.cleaned_offset)
+            # Compaction waits until the file has the log. One that it lacks was put here by a person, or is new.
+            is_new = not (directory.clean or directory.recovery_points_lost)
+            may_be_compacted = config.compact or log.cleaned_offset > 0
+            log.storage.gaps_are_losses = key in recovery_points or is_new or not may_be_compacted
             self._add(directory, key, log)
         directory.stale.update(recovery_points, log_starts, high_watermarks, cleaned_offsets)
         directory.stale.difference_update(directory.logs)

@@ -68,6 +68,34 @@ async def test_a_compacted_log_survives_the_loss_of_its_recovery_point(host: Hos
     assert log.read_bytes(0, 1 << 20, end_offset, min_one=True) == kept
 
 
+def test_a_new_log_that_is_to_be_compacted_ends_where_the_power_took_a_segment(host: Host) -> None:
+    """Nothing tells how far it was safe, and nothing of it was compacted yet: the gap is a loss."""
+    second = write(host, 20).opened.segments[1]
+    assert second is not host.open().opened.segments.active
+    host.kill()
+    assert isinstance(host.disk, FaultyDisk)
+    del host.disk.names[second.log.path].content[:]
+    host.start()
+    log = host.open()
+    assert log.log_end_offset == second.base_offset
+    assert log.opened.segments.active.base_offset <= second.base_offset
+
+
+async def test_a_compacted_log_that_a_person_put_into_a_stopped_broker_keeps_its_records(host: Host) -> None:
+    write(host, 20)
+    await host.tasks.flush_due_logs()
+    await host.tasks.compact()
+    log = write(host, 1)
+    assert has_gaps(log)
+    end_offset = log.log_end_offset
+    await host.manager.close()
+    host.kill()
+    assert isinstance(host.disk, FaultyDisk)
+    host.disk.names[f"/a/{RECOVERY_POINTS}"].content[:] = b"0\n0\n"
+    host.start()
+    assert host.open().log_end_offset == end_offset
+
+
 @pytest.mark.parametrize("before", [0, 20])
 @pytest.mark.parametrize("lost", [CHECKPOINTS, (RECOVERY_POINTS,)], ids=["all", "recovery points"])
 async def test_a_crash_in_the_middle_of_a_compaction_and_the_loss_of_its_checkpoints_lose_no_records(

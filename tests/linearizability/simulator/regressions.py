@@ -382,5 +382,18 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.759 split leader for=0.116 n=0\n"
         "4.814 tear leader for=0.193 n=4",
     ),
+    "a new log that was to be compacted had a hole where the power had taken a segment": (
+        "cluster",
+        1295928,
+        "0.000 migrations 1 for=0.000 n=0\n"
+        "0.000 consumers 1 for=0.000 n=0\n"
+        "0.710 deaf 1 / 2 for=0.970 n=0\n"
+        "0.860 split 3 for=0.251 n=0\n"
+        "1.203 kill leader for=0.017 n=0\n"
+        "1.965 data-wipe leader for=0.170 n=1\n"
+        "2.464 tear 2 for=0.803 n=5\n"
+        "3.113 deaf 2 / 1 3 for=1.224 n=0\n"
+        "3.232 deaf leader / 3 for=1.350 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""
