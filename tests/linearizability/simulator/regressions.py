@@ -395,5 +395,13 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.113 deaf 2 / 1 3 for=1.224 n=0\n"
         "3.232 deaf leader / 3 for=1.350 n=0",
     ),
+    "a group became classic while a member waited for partitions, which nobody was given": (
+        "cluster",
+        1302988,
+        "0.000 migrations 1 for=0.000 n=0\n"
+        "0.168 isolate 3 / 1 2 for=2.416 n=0\n"
+        "2.506 power 1 for=0.215 n=0\n"
+        "2.514 kill 2 for=1.988 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""

@@ -91,10 +91,15 @@ def _join(change: GroupChange, request: JoinGroupRequest, caller: Caller, protoc
         change.check_metadata(before.subscription, after.subscription, reason)
     claimed = _claimed(said, shard.image)
     if downgrades:
-        rebalances = group.target_epoch.epoch < change.group_epoch
+        epoch = group.target_epoch.epoch
+        rebalances = epoch < change.group_epoch
         if not rebalances:
-            target = (group.target_epoch.epoch, group.target_of(replaced.member_id if replaced is not None else ""))
+            target = epoch, group.target_of(replaced.member_id if replaced is not None else "")
             after = change.reconcile(after, target, claimed, subscription_changed=changed)
+            # Nobody would be given later, in a classic group that is stable, what is not free yet.
+            members = [after if member is replaced else member for member in group.members.values()]
+            if not all(member.current.is_reconciled_to(epoch) for member in members):
+                rebalances, reason = True, reason or "not all members have all their partitions yet"
         downgrade(change, [], after, reason or "topics have changed" if rebalances else None)
     else:
         target = change.update_target(before, after)
