@@ -264,13 +264,12 @@ class ClassicMember:
             # A change of assignor, from cooperative to eager.
             self._then.append(Lose(taken)) if taken else None
             self.owned = self.owned & assigned
-        elif taken:
-            self._revoking = taken
-            self._then.append(Revoke(taken))
-            self.rejoin("partitions were given up for others")
-        elif self.is_cooperative and takes_partitions(answer.assignment):
-            # From a static member that ended before it joined again: the group still waits for that, and its next one
-            # gets the same assignment.
+        elif taken or takes_partitions(answer.assignment):
+            if taken:
+                self._revoking = taken
+                self._then.append(Revoke(taken))
+            # Else they were taken from a static member that ended before it joined again: the group still waits for
+            # that, and its next one gets the same assignment.
             self.rejoin("partitions were given up for others")
         self.owned |= added
         self._then.append(Assign(added))
