@@ -81,11 +81,12 @@ def _after_heartbeat(broker: BrokerRegistration, command: BrokerHeartbeat) -> Br
 def _change_broker(
     image: MetadataImage, before: BrokerRegistration, after: BrokerRegistration, environment: Environment
 ) -> tuple[Record, ...]:
-    if before == after:
-        return ()
+    cordoned: tuple[Record, ...] = ()
+    if after.cordoned_directories != before.cordoned_directories:
+        cordoned = (CordonRecord(after.broker_id, after.epoch, after.cordoned_directories),)
     if before._replace(cordoned_directories=after.cordoned_directories) == after:
         # Who has partitions keeps them.
-        return (CordonRecord(after.broker_id, after.epoch, after.cordoned_directories),)
+        return cordoned
     noted = BrokerChangeRecord(
         before.broker_id,
         before.epoch,
@@ -96,8 +97,6 @@ def _change_broker(
         ),
     )
     electorate = Electorate(image, environment, {**image.brokers, after.broker_id: after})
-    cordon = CordonRecord(after.broker_id, after.epoch, after.cordoned_directories)
-    cordoned = (cordon,) if after.cordoned_directories != before.cordoned_directories else ()
     return (noted, *cordoned, *change_partitions(image, electorate, _touched_by(before, after)))
 
 

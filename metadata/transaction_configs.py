@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.metadata.config_definition import ConfigDefinition, ConfigType, UpdateMode, at_least
+from raftlog.metadata.config_definition import ConfigType, at_least, dynamic, fixed
 
 _INT, _SHORT = ConfigType.INT, ConfigType.SHORT
 
@@ -35,30 +35,21 @@ _ROWS = (
 )  # fmt: skip
 
 _VERIFICATION = (
-    ConfigDefinition(
-        "transaction.partition.verification.enable",
-        ConfigType.BOOLEAN,
-        True,
+    dynamic(
+        "transaction.partition.verification.enable", ConfigType.BOOLEAN, True, None,
         "Whether a transaction's first batch in a partition is checked with its coordinator.",
-        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
-    ConfigDefinition(
-        "add.partitions.to.txn.retry.backoff.ms",
-        ConfigType.INT,
-        20,
+    fixed(
+        "add.partitions.to.txn.retry.backoff.ms", _INT, 20, at_least(1),
         "How long at most to wait before asking again while a producer's transaction before is being ended.",
-        at_least(1),
     ),
-    ConfigDefinition(
-        "add.partitions.to.txn.retry.backoff.max.ms",
-        ConfigType.INT,
-        100,
+    fixed(
+        "add.partitions.to.txn.retry.backoff.max.ms", _INT, 100, at_least(0),
         "How long the coordinator is asked again before the producer is told to try later.",
-        at_least(0),
     ),
-)
+)  # fmt: skip
 
 TRANSACTION_CONFIGS = (
-    *(ConfigDefinition(name, kind, default, text, at_least(1)) for name, kind, default, text in _ROWS),
+    *(fixed(name, kind, default, at_least(1), text) for name, kind, default, text in _ROWS),
     *_VERIFICATION,
 )

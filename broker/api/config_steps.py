@@ -12,7 +12,7 @@ from raftlog.broker.api.pace import Pace
 from raftlog.broker.runtime.controller import COMMAND_SECONDS_MAX
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigOperation
 from raftlog.metadata.config_control import NAMED_TWICE
-from raftlog.metadata.configs import InvalidConfig, check_directories
+from raftlog.metadata.configs import InvalidConfig, broker_definition, check_directories
 from raftlog.metadata.decision import repeated
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
@@ -60,8 +60,9 @@ def _problem_here(context: RequestContext, resource: AlterResource) -> str | Non
     for change in resource.changes:
         is_given = change.operation in (ConfigOperation.SET, ConfigOperation.APPEND)
         if change.name == CORDONED and change.value and is_given:
-            paths = tuple(path.strip() for path in change.value.split(","))
             try:
+                paths = broker_definition(CORDONED).read(change.value)
+                assert isinstance(paths, tuple)
                 check_directories(paths, services.config.data_dirs)
             except InvalidConfig as error:
                 return str(error)
