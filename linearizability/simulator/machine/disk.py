@@ -12,8 +12,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -136,15 +135,6 @@ class FaultyDisk:
         part = self.failing.get(operation)
         if part is not None and part in path:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-    @contextmanager
-    def unharmed(self) -> Iterator[None]:
-        """For who looks on from outside and is no part of what runs: nothing fails meanwhile."""
-        failing, self.failing = self.failing, {}
-        try:
-            yield
-        finally:
-            self.failing = failing
 
     def kill(self) -> None:
         """The process dies: descriptors are gone, everything that was written stays."""
