@@ -318,7 +318,6 @@ class _Move:
             raise MoveGivenUp("its directory has failed") from error
         manager.moved(log, target, doomed)
 
-
     def _set_aside(self, source: DataDirectory) -> str:
         try:
             return source.set_aside(self._log.directory, doomed=True)
