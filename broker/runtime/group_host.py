@@ -53,7 +53,7 @@ log = logging.getLogger("raftlog.groups")
 ANSWERED_AT_ONCE = 100
 """So many members of a group are answered in one go; more than that in steps."""
 
-AFTER_LEAVE_SECONDS = 0.05
+AFTER_LEAVE_SECONDS = 0.02
 """Where one member leaves others often do, too: an application ends. Who has joined again by then cannot commit what it
 has done (REBALANCE_IN_PROGRESS), so that the others hear of it a little later."""
 

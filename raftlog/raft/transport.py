@@ -31,6 +31,9 @@ REFUSED_RETRY_SECONDS = 1.0
 HANG_UPS_MAX = 3
 """Who hangs up so often without a word is no peer, but a listener for clients perhaps, which logs every call."""
 CALL_SECONDS_MAX = 1.0
+CALL_AGAIN_SECONDS = 0.25
+"""Who has not answered a call by then is called once more beside: a first packet that was lost is sent again after 1, 3
+and 7 s only."""
 GREETING_SECONDS_MAX = 3.0
 PING_SECONDS = 0.5
 DEAD_SECONDS = 4.0
@@ -164,11 +167,9 @@ class PeerTransport:
 
     async def _call_once(self, node_id: int, address: Address) -> bool:
         """Call, and return when the greeting has been exchanged or has failed; whether somebody answered the call."""
-        loop = asyncio.get_running_loop()
-        calling = loop.create_connection(lambda: Channel(self, node_id), *address)
         try:
             async with asyncio.timeout(CALL_SECONDS_MAX):
-                _, channel = await calling
+                channel = await self._connected(node_id, address)
         except (OSError, UnicodeError) as error:  # a host name may be no name at all; a TimeoutError is an OSError
             self._failures[node_id] = f"{_why(error)} at {address[0]}:{address[1]}"
             return False
@@ -176,6 +177,22 @@ class PeerTransport:
         if greeted is not None:
             await asyncio.shield(greeted)
         return True
+
+    async def _connected(self, node_id: int, address: Address) -> Channel:
+        """The channel of the first call that is answered, of those that are made one beside the other."""
+        loop = asyncio.get_running_loop()
+        calls: list[asyncio.Task[tuple[asyncio.Transport, Channel]]] = []
+        try:
+            while not any(call.done() for call in calls):
+                calls.append(loop.create_task(loop.create_connection(lambda: Channel(self, node_id), *address)))
+                await asyncio.wait(calls, timeout=CALL_AGAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            first = next(call for call in calls if call.done())
+            calls.remove(first)
+            return first.result()[1]
+        finally:
+            for call in calls:
+                call.add_done_callback(_hang_up)
+                call.cancel()
 
     # -- greetings ---------------------------------------------------------------------------------
 
@@ -336,6 +353,12 @@ class PeerTransport:
         channel = self._channels.get(node_id)
         if channel is not None:
             channel.close(reason, at_once=True)
+
+
+def _hang_up(call: asyncio.Task[tuple[asyncio.Transport, Channel]]) -> None:
+    """Of a call that nobody waits for any more: another one was answered, or none in time."""
+    if not call.cancelled() and call.exception() is None:
+        call.result()[1].close("another call was answered first", at_once=True)
 
 
 def _why(error: Exception) -> str:

@@ -94,7 +94,7 @@ def test_the_faults_that_a_run_printed_are_that_run_again() -> None:
 
 QUICKLY_NOTICED = (
     "truncate-on-overlap", "double-vote", "vote-twice", "ack-before-fsync", "acknowledge-unverified",
-    "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
+    "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe",
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "lso-off-by-one", "init-without-fencing",
     "ids-expire-in-use", "client-numbers-anew", "end-before-vouched", "end-beyond-committed",

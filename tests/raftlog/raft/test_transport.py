@@ -17,6 +17,7 @@ import msgpack
 import pytest
 
 from raftlog.raft import channel as channel_module
+from raftlog.raft import transport as transport_module
 from raftlog.raft.channel import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind
 from raftlog.raft.handshake import NOT_ASKED, PROTOCOL_VERSION, Hello, refusal
 from raftlog.raft.silent_peers import SILENCE_MS_MAX
@@ -100,6 +101,31 @@ def agree(pair: list[Side]) -> bool:
     names = [end._transport.get_extra_info("sockname") for end in ends]  # type: ignore[union-attr]
     peers = [end._transport.get_extra_info("peername") for end in ends]  # type: ignore[union-attr]
     return names == peers[::-1]
+
+
+async def test_who_does_not_answer_a_call_is_called_beside(
+    sides: list[Side], free_port: FreePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first packet that was lost is sent again by the kernel only after one, three and seven seconds."""
+    monkeypatch.setattr(transport_module, "CALL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(transport_module, "CALL_SECONDS_MAX", 1000.0)
+    loop = asyncio.get_running_loop()
+    connect, calls, given_up = loop.create_connection, itertools.count(1), []
+
+    async def lossy(*arguments: Any) -> Any:
+        number = next(calls)
+        if number < 3:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                given_up.append(number)
+        return await connect(*arguments)
+
+    monkeypatch.setattr(loop, "create_connection", lossy)
+    ports = {1: free_port(), 2: free_port()}
+    sides += [await Side(2, (1, 2), ports).start(), await Side(1, (1, 2), ports).start(2)]
+    await until(lambda: agree(sides) and len(given_up) == 2)
+    assert [side.events for side in sides] == [[("connected", 1)], [("connected", 2)]]
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")

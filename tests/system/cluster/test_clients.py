@@ -136,7 +136,7 @@ class TestJava:
         world.create(name, PARTITIONS)
         server = ("--bootstrap-server", world.bootstrap)
         world.cluster.broker(2).restart()
-        world.wait_until_in_sync(name)
+        world.wait_until_in_sync(*world.admin().list_topics(timeout=10).topics)
         java.run("leader-election", *server, "--election-type", "preferred", "--all-topic-partitions")
         described = java.run("topics", *server, "--describe", "--topic", name)
         leaders = [line.split("Leader: ")[1].split()[0] for line in described.splitlines() if "Leader: " in line]
