@@ -225,7 +225,7 @@ def _explanation(
         for operation, place in candidates
         if id(operation) not in placed and _fits(told, owners, operation, offset - place)
     ]
-    if len(fitting) == 1:
+    if fitting and all(_are_alike(fitting[0], each) for each in fitting[1:]):
         return fitting[0]
     if fitting:
         raise Undecided
@@ -233,6 +233,11 @@ def _explanation(
         if id(operation) in placed and placed[id(operation)] != offset - place:
             raise Violated(LogViolation("doubled", offset, (operation, told[offset][1])))
     raise Violated(LogViolation("unexplained", offset, (told[offset][1],)))
+
+
+def _are_alike(one: tuple[Operation, int], other: tuple[Operation, int]) -> bool:
+    """Whether two appends of unknown outcome are one that may have been stored twice: either explains as much."""
+    return one[1] == other[1] and one[0].call == other[0].call and one[0].input == other[0].input
 
 
 def _fits(told: _Told, owners: set[int], operation: Operation, first: int) -> bool:

@@ -403,5 +403,32 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "2.506 power 1 for=0.215 n=0\n"
         "2.514 kill 2 for=1.988 n=0",
     ),
+    "a batch of unknown outcome was stored twice, with its first copy deleted between, and taken for a gap": (
+        "cluster",
+        1331431,
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.597 power leader for=0.794 n=0\n"
+        "1.019 kill leader for=0.099 n=0\n"
+        "1.444 power leader for=0.726 n=0\n"
+        "1.485 kill 2 for=0.010 n=0\n"
+        "1.664 kill leader for=0.431 n=0\n"
+        "2.037 isolate leader / 1 2 for=0.391 n=0\n"
+        "2.059 kill 2 for=0.010 n=0\n"
+        "2.607 isolate leader / 2 3 for=0.451 n=0\n"
+        "2.614 kill 2 for=0.010 n=0\n"
+        "2.647 kill 1 for=0.010 n=0\n"
+        "3.167 kill 1 for=0.010 n=0\n"
+        "3.349 power leader for=0.156 n=0\n"
+        "0.833 rest 1 for=0.833 n=0\n"
+        "3.333 rest 1 for=1.667 n=0\n"
+        "0.833 rest 2 for=0.833 n=0\n"
+        "3.333 rest 2 for=1.667 n=0\n"
+        "0.833 rest 3 for=0.833 n=0\n"
+        "3.333 rest 3 for=1.667 n=0\n"
+        "0.833 rest 4 for=0.833 n=0\n"
+        "3.333 rest 4 for=1.667 n=0\n"
+        "0.833 rest 5 for=0.833 n=0\n"
+        "3.333 rest 5 for=1.667 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""

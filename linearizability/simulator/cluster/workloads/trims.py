@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from raftlog.linearizability.checker.history import INFO, OK, Operation
+from raftlog.linearizability.checker.history import FAIL, INFO, Operation
 from raftlog.linearizability.simulator.cluster.client import Connections, Reader
 from raftlog.linearizability.simulator.cluster.kafka_port import Unanswered
 from raftlog.linearizability.simulator.cluster.simulated_broker import host_of
@@ -122,9 +122,11 @@ class Trims(TopicWorkload):
 
 def _stored_before(operation: Operation) -> Operation | None:
     """A batch that was sent again long after may have been stored by the first try, and deleted since: a leader that
-    began behind it as a follower knows nothing of its producer, and stores it once more. So it is with Kafka.
+    began behind it as a follower, or lost power before it kept the snapshot of its producers, knows nothing of its
+    producer, and stores it once more. So it is with Kafka. Whether the client heard of the last try makes no
+    difference.
     """
     lasted = 0 if operation.returned is None else operation.returned - operation.call
-    if operation.outcome is not OK or str(operation.process).endswith("plain") or lasted < SENT_AGAIN_NS:
+    if operation.outcome is FAIL or not str(operation.process).endswith("idempotent") or lasted < SENT_AGAIN_NS:
         return None
     return replace(operation, output=None, outcome=INFO)

@@ -11,6 +11,8 @@ import pytest
 
 from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation, Outcome
+from raftlog.linearizability.checker.log.check import check_log
+from raftlog.linearizability.checker.log.gaps import Undecided
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.effort import at_least
@@ -197,3 +199,14 @@ def test_a_long_log_with_many_unknown_outcomes_is_judged_in_time_linear_in_its_l
         assert isinstance(verdict, Valid)
         steps.append(counted)
     assert steps[1] < 2.2 * steps[0]
+
+
+def test_of_two_appends_that_are_one_sent_twice_either_explains_a_record() -> None:
+    sent = op(1, "append", ("a", "b"), None, (1, None), outcome=INFO)
+    other = op(2, "append", ("c",), 2, (2, 3))
+    read = op(3, "read", 3, (("a", "b"), True), (5, 6))
+    assert check_log([other, read, sent, replace(sent)], complete=True) is None
+    found = check_log([other, read, sent], complete=True)
+    assert found is not None and found.kind == "gap", "nobody appended what is at 0"
+    with pytest.raises(Undecided):
+        check_log([other, read, sent, replace(sent, call=2 * MS)], complete=True)
