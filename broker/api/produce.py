@@ -30,6 +30,7 @@ from raftlog.broker.api.produce_encoding import (
 )
 from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
 from raftlog.broker.core.connection.reply import PendingReply, Piece, frame
+from raftlog.broker.core.log.refused_firsts import REMEMBERED_MS
 from raftlog.broker.core.log.results import TAKES_LONG, AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS
 from raftlog.broker.runtime.delayed_operation import Mark, OffsetWait
@@ -37,7 +38,6 @@ from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from raftlog.broker.core.log.refused_firsts import RefusedFirsts
     from raftlog.broker.runtime.partition import Partition
 
 _ACKS_NONE = 0
@@ -103,7 +103,7 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
         outcome.append((key, results))
         for index, records in wanted:
             partition = find(key, index)
-            if refused_firsts and _comes_too_early(refused_firsts, partition, (key, index, records), now_ms):
+            if refused_firsts and _comes_too_early(services, partition, (key, index, records), now_ms):
                 partition = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             result = append_to(partition, records, terms, now_ms)
             if result is UNVERIFIED or result is TAKES_LONG:
@@ -122,13 +122,11 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
 
 
 def _comes_too_early(
-    refused_firsts: RefusedFirsts,
-    partition: Partition | ErrorCode,
-    wanted: tuple[bytes, int, memoryview | None],
-    now_ms: int,
+    services: Services, partition: Partition | ErrorCode, wanted: tuple[bytes, int, memoryview | None], now_ms: int
 ) -> bool:
-    return not isinstance(partition, ErrorCode) and refused_firsts.comes_before(
-        *wanted, partition.knows_producer, now_ms
+    since_ms = now_ms - min(REMEMBERED_MS, services.logs.settings.producer_expiration_ms)
+    return not isinstance(partition, ErrorCode) and services.refused_firsts.comes_before(
+        *wanted, partition.knows_producer, since_ms
     )
 
 

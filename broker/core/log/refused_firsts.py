@@ -20,7 +20,9 @@ REMEMBERED_MAX: Final = 1_000
 """Refused firsts; beyond that the oldest is forgotten."""
 
 REMEMBERED_MS: Final = 300_000
-"""So long a client tries to deliver a record, if it is not told otherwise: librdkafka 300 s, Java 120 s."""
+"""So long a client tries to deliver a record, if it is not told otherwise: librdkafka 300 s, Java 120 s. But no longer
+than producers are kept: a batch that another leader has stored meanwhile may be forgotten after that.
+"""
 
 
 class RefusedFirsts:
@@ -48,10 +50,15 @@ class RefusedFirsts:
             del self._refused[next(iter(self._refused))]
 
     def comes_before(
-        self, topic: bytes, index: int, records: memoryview | None, is_known: Callable[[ProducerId], bool], now_ms: int
+        self,
+        topic: bytes,
+        index: int,
+        records: memoryview | None,
+        is_known: Callable[[ProducerId], bool],
+        since_ms: int,
     ) -> bool:
         """Whether the first batch of this one's producer has to come before it. `is_known`: whether the partition knows
-        a producer id.
+        a producer id. What was refused before `since_ms` counts no more.
         """
         if records is None:
             return False
@@ -60,7 +67,7 @@ class RefusedFirsts:
         refused_ms = self._refused.get(key)
         if refused_ms is None:
             return False
-        if sequence != 0 and not is_known(producer_id) and now_ms - refused_ms < REMEMBERED_MS:
+        if sequence != 0 and not is_known(producer_id) and refused_ms > since_ms:
             return True
         del self._refused[key]
         return False

@@ -430,5 +430,18 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.833 rest 5 for=0.833 n=0\n"
         "3.333 rest 5 for=1.667 n=0",
     ),
+    "a first batch that one broker had refused and another stored was waited for when its producer had expired": (
+        "cluster",
+        1333286,
+        "0.000 clients 1 for=0.000 n=0\n"
+        "0.000 expiries 1 for=0.000 n=0\n"
+        "0.678 kill leader for=0.118 n=0\n"
+        "3.007 kill leader for=0.208 n=0\n"
+        "1.667 rest 1 for=3.333 n=0\n"
+        "0.833 rest 2 for=4.167 n=0\n"
+        "0.833 rest 3 for=4.167 n=0\n"
+        "0.833 rest 4 for=4.167 n=0\n"
+        "1.667 rest 5 for=3.333 n=0",
+    ),
 }
 """What was wrong: the part of the simulator, the seed and the faults."""

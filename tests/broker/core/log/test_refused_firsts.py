@@ -26,7 +26,7 @@ def refused_for(*producers: int, error: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICA
 def is_early(
     firsts: RefusedFirsts, records: memoryview, *, index: int = 0, known: bool = False, now_ms: int = NOW_MS
 ) -> bool:
-    return firsts.comes_before(b"t", index, records, lambda _: known, now_ms)
+    return firsts.comes_before(b"t", index, records, lambda _: known, now_ms - REMEMBERED_MS)
 
 
 def test_a_later_batch_has_to_wait_for_the_first_of_its_producer_epoch_and_partition() -> None:
