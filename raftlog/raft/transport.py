@@ -173,13 +173,17 @@ class PeerTransport:
         except (OSError, UnicodeError) as error:  # a host name may be no name at all; a TimeoutError is an OSError
             self._failures[node_id] = f"{_why(error)} at {address[0]}:{address[1]}"
             return False
-        greeted = self._strangers.get(channel)
-        if greeted is not None:
+        if not channel.closed:
+            greeted = self._expect_greeting(channel)
+            channel.send(Kind.HELLO, *self._events.own_hello(node_id).to_wire())
             await asyncio.shield(greeted)
         return True
 
     async def _connected(self, node_id: int, address: Address) -> Channel:
-        """The channel of the first call that is answered, of those that are made one beside the other."""
+        """The channel of the first call that is answered, of those that are made one beside the other.
+
+        Nothing was said over it: uvloop closes the socket of a call that is given up and does not tell its channel.
+        """
         loop = asyncio.get_running_loop()
         calls: list[asyncio.Task[tuple[asyncio.Transport, Channel]]] = []
         try:
@@ -198,15 +202,20 @@ class PeerTransport:
 
     def channel_opened(self, channel: Channel) -> None:
         """See ChannelOwner."""
+        if channel.dialled >= 0:
+            return  # who called goes on with it, or with another one
         # Own calls are as many as there are voters, and must get through whoever calls this node.
-        strangers = sum(stranger.dialled < 0 for stranger in self._strangers) if channel.dialled < 0 else 0
+        strangers = sum(stranger.dialled < 0 for stranger in self._strangers)
         if self._closed or strangers >= STRANGERS_MAX:
             channel.close("not ready, or too many connections without a greeting", at_once=True)
-            return
+        else:
+            self._expect_greeting(channel)
+
+    def _expect_greeting(self, channel: Channel) -> asyncio.Future[None]:
+        """Done when the greeting has been exchanged or has failed."""
         channel.heard_at = self._now()
-        self._strangers[channel] = asyncio.get_running_loop().create_future()
-        if channel.dialled >= 0:
-            channel.send(Kind.HELLO, *self._events.own_hello(channel.dialled).to_wire())
+        greeted = self._strangers[channel] = asyncio.get_running_loop().create_future()
+        return greeted
 
     def channel_frame(self, channel: Channel, kind: int, values: Sequence[Any]) -> None:
         """See ChannelOwner."""
@@ -298,6 +307,7 @@ class PeerTransport:
         self._channels[hello.node_id] = channel
         self._greeting_ended(channel)
         self.refusals.pop(hello.node_id, None)
+        self._failures.pop(hello.node_id, None)
         missing = self._missing.get(hello.node_id)
         if missing is not None:
             missing.clear()

@@ -128,6 +128,41 @@ async def test_who_does_not_answer_a_call_is_called_beside(
     assert [side.events for side in sides] == [[("connected", 1)], [("connected", 2)]]
 
 
+async def test_calls_that_are_answered_together_leave_one_connection_that_can_be_used(
+    sides: list[Side], free_port: FreePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop closes the socket of a call that is given up when it was just answered, and its channel hears nothing:
+    a broker that was greeted over it stopped when it wrote (verify --workload topics --fault partition).
+    """
+    monkeypatch.setattr(transport_module, "CALL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(transport_module, "CALL_SECONDS_MAX", 1000.0)
+    loop = asyncio.get_running_loop()
+    connect, calls, second_answered = loop.create_connection, itertools.count(1), asyncio.Event()
+
+    async def answered_together(*arguments: Any) -> Any:
+        transport, channel = await connect(*arguments)
+        if next(calls) == 1:
+            await second_answered.wait()
+            for _ in range(100):  # turns of the loop, in which what was said over the second would be answered
+                await asyncio.sleep(0)
+            return transport, channel
+        try:
+            second_answered.set()
+            await asyncio.Event().wait()
+        finally:
+            transport.set_protocol(asyncio.Protocol())
+            transport.abort()
+
+    monkeypatch.setattr(loop, "create_connection", answered_together)
+    ports = {1: free_port(), 2: free_port()}
+    sides += [await Side(2, (1, 2), ports).start(), await Side(1, (1, 2), ports).start(2)]
+    await until(lambda: agree(sides))
+    sides[1].transport._look_after()
+    assert sides[1].transport.send(2, Kind.RAFT, "hello")
+    await until(lambda: sides[0].frames)
+    assert [side.events for side in sides] == [[("connected", 1)], [("connected", 2)]]
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
 async def test_the_kernel_ends_connections_with_peers_whose_machine_is_silent(
     sides: list[Side], free_port: FreePort
