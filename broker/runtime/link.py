@@ -164,6 +164,10 @@ class Link:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 await self._loop.create_connection(lambda: connection, host, port)
         except (OSError, TimeoutError) as error:
+            if connection is self._connection:
+                # It was there just when its time was over: uvloop has closed it, and tells nobody else.
+                self.lost(connection, error)
+                return
             if self._backoff.failures == 0:
                 log.info("broker=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
             self._connecting.pop(attempt, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,37 @@ async def test_who_does_not_answer_a_connection_is_tried_beside(monkeypatch: pyt
     link.connect(server.sockets[0].getsockname()[:2])
     await until(lambda: link.is_open and len(given_up) == 2)
     assert opened == [1]
+    link.close()
+    server.close()
+
+
+async def test_a_connection_that_is_there_just_when_its_time_is_over_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop closes it when the call is given up, and its protocol hears nothing: the next request stopped the broker.
+    So it may be after a pause, when what comes and the end of the time are looked at together.
+    """
+    loop = asyncio.get_running_loop()
+    met: list[Silent] = []
+    server = await loop.create_server(lambda: Silent(met), "127.0.0.1", 0)
+    connect, tried = loop.create_connection, []
+
+    async def too_late_at_first(*arguments: object, **options: object) -> object:
+        tried.append(len(tried))
+        transport, protocol = await connect(*arguments, **options)  # type: ignore[arg-type]
+        if len(tried) == 1:
+            transport.set_protocol(asyncio.Protocol())
+            transport.abort()
+            raise TimeoutError
+        return transport, protocol
+
+    monkeypatch.setattr(loop, "create_connection", too_late_at_first)
+    told: list[str] = []
+    on_open, on_lost = partial(told.append, "open"), partial(told.append, "lost")
+    link = Link(loop, "1", "test", backoff=Backoff(5, 50), on_open=on_open, on_lost=on_lost)
+    link.connect(server.sockets[0].getsockname()[:2])
+    await until(lambda: len(met) == 2 and link.is_open)
+    assert told == ["open", "lost", "open"]
     link.close()
     server.close()
 
