@@ -364,7 +364,7 @@ def helix(plan: Plan) -> None:
     if not set(brokers) <= set(plan.up):
         raise RuntimeError(f"not all replicas of {name} are up")
     rotten: list[_Rotten] = []
-    heal = lambda: _restore(system, rotten)  # noqa: E731
+    heal = lambda: _restore(system, rotten, brokers)  # noqa: E731
     evidence = lambda: counted(int(len(rotten) == len(brokers)), bytes=len(rotten))  # noqa: E731
     plan.put(Effect(HELIX, f"{name} on brokers {brokers}", heal, evidence, brokers))
     for part, broker in enumerate(brokers):
@@ -385,14 +385,14 @@ def helix(plan: Plan) -> None:
             raise RuntimeError(f"broker {broker} is not in sync again: {words}")
 
 
-def _restore(system: RaftlogSystem, rotten: Sequence[_Rotten]) -> None:
+def _restore(system: RaftlogSystem, rotten: Sequence[_Rotten], replicas: Sequence[int]) -> None:
     """What the error in the broker's log says is to be done: the batch is taken from a replica where it is whole."""
     processes = [system.kafka.running.broker(each.broker) for each in rotten]
     for process in processes:
         process.stop()
     try:
         for each in rotten:
-            _write_whole(each, [system.data_directory(other.broker) / each.file.parent.name for other in rotten])
+            _write_whole(each, [system.data_directory(broker) / each.file.parent.name for broker in replicas])
     finally:
         for process in processes:
             process.start(wait=False)

@@ -214,11 +214,14 @@ def test_a_batch_that_has_rotted_in_one_replica_is_restored_from_another(tmp_pat
     system: Any = SimpleNamespace(
         kafka=SimpleNamespace(running=running), data_directory=lambda broker: tmp_path / f"{broker}"
     )
-    scenarios._restore(system, rotten)
+    scenarios._restore(system, rotten, range(3))
     assert all(each.file.read_bytes() == whole for each in rotten)
     assert done == ["stop"] * 3 + ["start"] * 3 + ["ready"] * 3
+    scenarios._flip(rotten[0].file, 8 * rotten[0].size - 1, 0)
+    scenarios._restore(system, rotten[:1], range(3))
+    assert rotten[0].file.read_bytes() == whole, "also when no other was damaged in the end"
     for each in rotten[:2]:
         scenarios._flip(each.file, 8 * (rotten[0].at + rotten[0].size) - 1, each.broker)
     with pytest.raises(RuntimeError, match="nobody has the batch at byte 0"):
-        scenarios._restore(system, [rotten[0], rotten[1]._replace(at=0)])
+        scenarios._restore(system, [rotten[0], rotten[1]._replace(at=0)], range(2))
     assert done[-4:] == ["stop"] * 2 + ["start"] * 2, "no broker stays away for it"
