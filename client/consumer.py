@@ -195,12 +195,22 @@ class Consumer(Positions):
     def member(self) -> GroupMember:
         """Who this was in its group when it last handed out records, for `Producer.send_offsets`.
 
-        The group may have gone on since, and given the partitions to another, who reads the same records.
+        The group may have gone on since, and given the partitions to another, who reads the same records. Raises
+        Rejected with UNKNOWN_MEMBER_ID when it had gone on already.
         """
         if self.settings.group is None or self._runner is None:
             raise WrongState("this consumer is in no group")
         generation, member_id = self._reader or self._runner.member_now()
+        self._check_member(generation)
         return GroupMember(self.settings.group, generation, member_id, self.settings.group_instance_id)
+
+    def _check_member(self, generation: int) -> None:
+        """Without a generation it would be a commit from outside: taken by a group without members, and always when it
+        is part of a transaction, as of clients that do not know KIP-447.
+        """
+        if generation < 0:
+            text = "this member is not in the group at present"
+            raise Rejected(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.settings.group!r}", text)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without dividing them with a group. With a group, its committed offsets count."""
@@ -284,9 +294,7 @@ class Consumer(Positions):
         if runner is not None:
             generation, member_id = runner.member_now()
             instance = self.settings.group_instance_id
-            if generation < 0:  # without one it would be a commit from outside, which a group without members takes
-                text = "this member is not in the group at present"
-                raise Rejected(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group!r}", text)
+            self._check_member(generation)
         try:
             await self._commit_of(GroupMember(group, generation, member_id, instance), positions)
         except Rejected as error:

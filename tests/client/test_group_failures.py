@@ -118,3 +118,28 @@ async def test_nobody_waits_for_a_member_that_cannot_learn_where_the_group_stand
                 assert second._runner is not None
                 member = second._runner.member
                 await until(lambda: member.generation >= 0, "the group waits for the member")
+
+
+async def test_offsets_of_records_that_were_given_out_when_the_group_had_gone_on_are_refused(
+    client: Client, name: str
+) -> None:
+    """They were committed as if nobody had read them, which coordinators take from clients before KIP-447: another
+    member had moved the same records (verify --workload consume-transform-produce --fault unheard-client).
+    """
+    await skip_without(client, ApiKey.END_TXN)
+    await client.admin.create_topic(name, partitions=1)
+    options = {"group": name, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with client.producer(transactional_id=name) as producer, client.consumer(name, **options) as consumer:
+        async with producer.transaction() as tx:
+            await tx.send(name, b"x")
+            await tx.send(name, b"y")
+        await consumer.poll(max_records=1)
+        assert consumer._runner is not None
+        consumer._runner.member.fenced()  # as a heartbeat's answer says; the loss is carried out later
+        batch = await consumer.poll(max_records=1)
+        assert [record.value for record in batch] == [b"y"]
+        with pytest.raises(Rejected, match="not in the group") as refused:
+            async with producer.transaction() as tx:
+                await tx.send_offsets(batch.end_offsets, consumer.member)
+        assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await consumer.committed((name, 0)) == {}

@@ -54,9 +54,9 @@ async def _poll(
     batch = await consumer.poll(records_max, timeout=seconds)
     try:
         member = consumer.member
-    except WrongState:
-        member = None  # it is in no group
-    return batch, member if member is not None and member.generation >= 0 else None, consumer.assignment
+    except (WrongState, Rejected):
+        member = None  # it is in no group, or not now
+    return batch, member, consumer.assignment
 
 
 class OwnProducer:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from raftlog.client.batch import Batch
 from raftlog.client.client import Client
 from raftlog.client.consumer import Consumer
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.settings import ConsumerOptions
@@ -230,8 +230,12 @@ class Choosing(Life):
         batch = await self.poll()
         if batch is None:
             return
-        if self._member != self.consumer.member:
-            self._member = self.consumer.member
+        try:
+            member = self.consumer.member
+        except Rejected:
+            return  # not in its group: what it was given is read again
+        if self._member != member:
+            self._member = member
             self._read.clear()
         self._read |= batch.end_offsets
         self._given += batch
