@@ -123,7 +123,7 @@ def read(tally: Tally, stopped: Callable[[], bool], bootstrap: str, topic: str, 
         if uncommitted and (leaving or now - last_commit > COMMIT_SECONDS):
             uncommitted = not commit(consumer, tally)
             last_commit = time.monotonic()
-        if leaving:
+        if leaving and not uncommitted:  # a last commit that is refused is asked for again, until `stop` gives up
             break
     consumer.close()
 

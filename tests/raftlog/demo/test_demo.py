@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 from collections import Counter
+from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from raftlog.cli import demo
 from raftlog.cli.main import main
 from raftlog.demo.accounts import Accounts, report
 from raftlog.demo.flights import PREFIX, Flight, load, row_of
+from raftlog.demo.group_reader import Tally, read
 
 ROWS = 30_000
 
@@ -60,6 +63,45 @@ def test_the_time_is_bounded_and_the_message_says_what_was_waited_for(
     monkeypatch.setattr(demo, "load", some_flights)
     assert main(["demo", "--timeout", "0.01"]) == 1
     assert "gave up after 0.01 s, waiting for " in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_asks_again_when_its_last_commit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    error = confluent_kafka.KafkaError(confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE)
+    answers = [confluent_kafka.KafkaException(error), None]
+    polls = [[some_flights(1)[0].value]]
+
+    class Message:
+        def __init__(self, value: bytes) -> None:
+            self._value = value
+
+        def value(self) -> bytes:
+            return self._value
+
+        def error(self) -> None:
+            return None
+
+    class RefusedOnce:
+        """A consumer whose first commit finds no coordinator."""
+
+        def __init__(self, settings: dict[str, Any]) -> None: ...
+
+        def subscribe(self, topics: list[str], on_assign: Any) -> None: ...
+
+        def consume(self, count: int, seconds: float) -> list[Message]:
+            return [Message(value) for value in (polls.pop() if polls else [])]
+
+        def commit(self, asynchronous: bool) -> None:
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", RefusedOnce)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # a reader has a process of its own, this one is pytest's
+    tally = Tally(get_context("spawn"), 1)
+    read(tally, lambda: True, "127.0.0.1:9092", "flights", "readers")
+    assert (tally.count, tally.commits, answers) == (1, 1, [])
 
 
 def accounts(in_log: dict[int, int], **others: int) -> Accounts:
