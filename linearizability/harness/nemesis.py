@@ -238,6 +238,8 @@ class Nemesis:
             pass
         except (RuntimeError, KafkaError, OSError, AssertionError, BrokerDied) as error:
             self._failed(fault.name, error)
+            if fault.loses_records:
+                self._behind.update(self._system.broker_ids)  # it may have happened, to any of them
 
     def _begun(self, name: str, effect: Effect) -> int:
         number = len(self.done.put) + 1

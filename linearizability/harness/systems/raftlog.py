@@ -21,7 +21,7 @@ from raftlog.linearizability.harness.systems.system import (
     nothing,
 )
 from raftlog.testing.clusters import Cluster, data_directory
-from raftlog.testing.faults.fault import Fault
+from raftlog.testing.faults.fault import Fault, heal_all
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
 from raftlog.testing.pids import is_stopped
@@ -157,8 +157,13 @@ class RaftlogSystem(System):
         return replicas is not None and all(broker not in each and len(each) >= 2 for each in replicas)
 
     def effect(self, make: Callable[[], Fault], target: str) -> Effect:
-        """A fault of `raftlog.testing`, put in."""
-        fault = make()
+        """A fault of `raftlog.testing`, put in. One that fails leaves nothing behind that nobody would heal."""
+        earlier = len(self.faults.made)
+        try:
+            fault = make()
+        except Exception:
+            heal_all(self.faults.made[earlier:])
+            raise
         spec = fault.spec
         evidence: Callable[[], dict[str, Any]] = lambda: asdict(fault.evidence)  # noqa: E731
         return Effect(fault.kind, target, fault.heal, evidence, list(spec.brokers), list(spec.links))

@@ -91,8 +91,10 @@ class BrokerFaults:
     def _cut_power(self, kind: str, seconds: float | None) -> Fault:
         process = self._awake()
         fault = self._faults.add(FaultSpec(kind, brokers=[self.id]), undo=self._start)
-        wait_until(lambda: not process.running, END_SECONDS_MAX, lambda: f"broker {self.id} loses its power")
-        process.kill()
+        try:
+            wait_until(lambda: not process.running, END_SECONDS_MAX, lambda: f"broker {self.id} loses its power")
+        finally:
+            process.kill()  # one that was slower than that would do it when nobody starts it again
         return fault.for_seconds(seconds)
 
     def _start(self) -> None:

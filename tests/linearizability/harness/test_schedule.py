@@ -22,7 +22,7 @@ from raftlog.linearizability.harness.systems.address import AddressSystem
 from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import BrokerDied
-from raftlog.testing.waiting import wait_until
+from raftlog.testing.waiting import NotInTime, wait_until
 from raftlog.wire.batch import encode_batch
 from raftlog.wire.records import Record
 
@@ -184,6 +184,23 @@ def test_a_second_broker_loses_no_records_before_the_first_one_is_in_sync_again(
     errors = [line["error"] for line in lines if line["type"] == "end"]
     assert errors == [None, "brokers [1] have not all that they lost"]
     assert done.effective() == {"power-cut": 1}
+
+
+def test_no_records_are_lost_after_a_fault_that_may_have_lost_some_although_it_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raftlog.linearizability.harness.nemesis.IN_SYNC_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(Brokers, "broker_ids", (1, 2, 3), raising=False)
+
+    def put(plan: Plan) -> None:
+        raise NotInTime("not within 10 s: broker 2 loses its power")
+
+    lines, _ = run_of([replace(FAULTS["power-cut"], put=put)] * 2, {})
+    errors = [line["error"] for line in lines if line["type"] == "end"]
+    assert errors == [
+        "not within 10 s: broker 2 loses its power",
+        "brokers [1, 2, 3] have not all that they lost",
+    ]
 
 
 def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_was_killed() -> None:

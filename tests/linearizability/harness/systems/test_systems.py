@@ -15,7 +15,7 @@ from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.systems import kafka as kafka_system
 from raftlog.linearizability.harness.systems.kafka import KafkaSystem
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
-from raftlog.testing.waiting import wait_until
+from raftlog.testing.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.long
 SECONDS = 60.0
@@ -61,6 +61,21 @@ def test_a_disk_that_holds_what_nobody_else_has_is_not_replaced(system: RaftlogS
     broker = system.kafka.running.broker(system.leader_of("t", 0))
     assert system.replace_disk(broker.node_id) is None and broker.running
     assert [record.value for record in system.kafka.records("t", 1)] == [b"a"]
+
+
+def test_a_broker_whose_power_goes_too_late_is_started_again_at_once(
+    system: RaftlogSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*_: object) -> None:
+        raise NotInTime("not within 10 s: broker 2 loses its power")
+
+    monkeypatch.setattr("raftlog.testing.faults.brokers.wait_until", too_late)
+    broker = system.kafka.running.broker(2)
+    before = broker.pid
+    with pytest.raises(NotInTime, match="broker 2 loses its power"):
+        system.power_cut(2)
+    assert broker.running and broker.pid != before
+    assert [fault.spec.is_healed for fault in system.faults.made] == [True]
 
 
 @pytest.mark.parametrize("stands_still", [True, False])
