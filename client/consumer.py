@@ -192,6 +192,11 @@ class Consumer(Positions):
         return self._assignments
 
     @property
+    def assigned_generation(self) -> int:
+        """The generation (or epoch) in which the group told what is owned; -1 while a newer one has not told it."""
+        return -1 if self._runner is None else self._runner.member.assigned_generation
+
+    @property
     def member(self) -> GroupMember:
         """Who this was in its group when it last handed out records, for `Producer.send_offsets`.
 

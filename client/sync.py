@@ -267,6 +267,10 @@ class SyncConsumer:
         return self.inner.assignments
 
     @property
+    def assigned_generation(self) -> int:
+        return self.inner.assigned_generation
+
+    @property
     def paused(self) -> Partitions:
         return self._thread.call(lambda: self.inner.paused)
 

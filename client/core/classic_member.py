@@ -67,6 +67,7 @@ class ClassicMember:
         self.owned: Partitions = NOTHING
         self.member_id = ""
         self.generation = -1
+        self.assigned_generation = -1
         self.is_cooperative = False
         self._group = group
         self._settings = settings
@@ -174,7 +175,7 @@ class ClassicMember:
         """
         if self._settings.group_instance_id is None and not keeps_name:
             self.member_id = ""
-        self.generation = -1
+        self.generation = self.assigned_generation = -1
         self._lose()
         if self.state is not State.LEFT:
             self._back_to_unjoined()
@@ -231,6 +232,7 @@ class ClassicMember:
         if not self._is_outdated:
             self._reason = ""
         self.member_id, self.generation = answer.member_id, answer.generation_id
+        self.assigned_generation = -1
         self._protocol = answer.protocol_name or self._settings.assignors[0]
         self.is_cooperative = self._protocol == COOPERATIVE
         self._members, self._shares = answer.members, {}
@@ -258,6 +260,7 @@ class ClassicMember:
             return
         assigned = partitions_of(read_assignment(answer.assignment))
         self._go(State.STABLE)
+        self.assigned_generation = self.generation
         self._asked = NEVER  # a coordinator that keeps heartbeats has one from now on
         added, taken = assigned - self.owned, self.owned - assigned
         if not self.is_cooperative and self.owned:

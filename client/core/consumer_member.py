@@ -66,6 +66,10 @@ class ConsumerMember:
     def generation(self) -> int:
         return self._epoch if self._epoch > 0 else -1
 
+    @property
+    def assigned_generation(self) -> int:
+        return self.generation
+
     def match(self, pattern: str) -> None:
         """All topics that match a regular expression of RE2, which the brokers evaluate."""
         self._pattern = pattern

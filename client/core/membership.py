@@ -79,6 +79,11 @@ class Member(Protocol):
     def generation(self) -> int:
         """Or member epoch; -1 for not being one."""
 
+    @property
+    def assigned_generation(self) -> int:
+        """The same once the coordinator has told what is owned in it, else -1: until then a generation of the classic
+        protocol is stored nowhere, and a coordinator's failover gives its number once more."""
+
     def next(self, now: float) -> Action: ...
 
     def answered(self, answer: Message, now: float) -> None: ...

@@ -49,14 +49,16 @@ def _failed(error: KafkaError) -> CallFailed:
 
 async def _poll(
     consumer: Consumer, records_max: int, seconds: float
-) -> tuple[Batch, GroupMember | None, frozenset[TopicPartition]]:
+) -> tuple[Batch, GroupMember | None, Membership | None]:
     """Records, and at the same moment as which member they were read, and what it owns."""
     batch = await consumer.poll(records_max, timeout=seconds)
     try:
         member = consumer.member
     except (WrongState, Rejected):
-        member = None  # it is in no group, or not now
-    return batch, member, consumer.assignment
+        return batch, None, None  # it is in no group, or not now
+    name = member.group_instance_id or member.member_id
+    is_assigned = member.generation == consumer.assigned_generation
+    return batch, member, Membership(name, member.generation, consumer.assignment, is_assigned)
 
 
 class OwnProducer:
@@ -175,13 +177,12 @@ class OwnConsumer:
     def poll(self, seconds: float, records_max: int = 500) -> Polled:
         """See ConsumerPort."""
         polled = Polled()
-        batch, self._member, owned = _call(lambda: self._client.run(_poll(self.inner.inner, records_max, seconds)))
+        batch, self._member, polled.membership = _call(
+            lambda: self._client.run(_poll(self.inner.inner, records_max, seconds))
+        )
         for each in batch:
             polled.records.append(Read(each.topic, each.partition, each.offset, text(each.value), text(each.key)))
         polled.rebalance, self._moved = self._moved, []
-        if self._member is not None:
-            name = self._member.group_instance_id or self._member.member_id
-            polled.membership = Membership(name, self._member.generation, owned)
         return polled
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -37,11 +37,16 @@ class Read(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """Who a consumer is in its group, and what it owns. A static member goes by its instance id."""
+    """Who a consumer is in its group, and what it owns. A static member goes by its instance id.
+
+    `is_assigned`: the group has told what it owns in this generation. Until then the generation is stored nowhere, and
+    a coordinator's failover gives its number once more, to others.
+    """
 
     member: str
     generation: int
     partitions: frozenset[TopicPartition]
+    is_assigned: bool = True
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ class GroupSession(LogSession):
             return
         if now is None or before is None or now[:2] != before[:2]:
             self._read.clear()
-        if now is not None:
+        if now is not None and now.is_assigned:
             keys = [key_of(each) for each in sorted(now.partitions)]
             given = {"group": self.group, "protocol": "consumer" if self.kind == "consumer" else "classic"}
             joined = {"member": now.member, "generation": now.generation, "keys": keys}

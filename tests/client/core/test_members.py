@@ -294,6 +294,24 @@ def test_topics_that_change_while_a_member_joins_are_joined_with_again() -> None
     assert core.state is State.STABLE and core.next(0.0) == Assign(frozenset({("t", 0)})), "once"
 
 
+def test_a_generation_counts_as_assigned_only_from_what_the_coordinator_answers_to_sync() -> None:
+    core = ClassicMember("g", ConsumerSettings(assignors=("range",)), frozenset({"t"}))
+    told = []
+    for generation, error in (1, ErrorCode.NONE), (2, ErrorCode.REBALANCE_IN_PROGRESS), (3, ErrorCode.NONE):
+        while not isinstance(core.next(0.0), Send):
+            core.revoked()
+        joined = JoinGroupResponse(member_id="m", generation_id=generation, protocol_name="range", leader="another")
+        core.answered(joined, 0.0)
+        core.next(0.0)
+        told.append((core.generation, core.assigned_generation))
+        core.answered(SyncGroupResponse(error_code=error, assignment=write_assignment({"t": [0]})), 0.0)
+        told.append((core.generation, core.assigned_generation))
+        core.rejoin("another one is new")
+    assert told == [(1, -1), (1, 1), (2, -1), (2, -1), (3, -1), (3, 3)]
+    core.fenced()
+    assert core.assigned_generation == -1
+
+
 def test_a_static_member_that_starts_anew_gives_up_for_others_what_was_taken_from_it_before() -> None:
     """It ended between the two rebalances of a cooperative assignor. The coordinator gives its share again."""
     settings_of = partial(ConsumerSettings, assignors=("cooperative-sticky",))

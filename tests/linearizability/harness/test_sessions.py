@@ -105,6 +105,18 @@ def test_a_member_tells_its_generation_when_it_begins_and_with_what_it_commits()
     assert commit == {"group": session.group, "offsets": {"grouped-0": 9}, "member": "m", "generation": 4}
 
 
+def test_a_generation_is_told_only_when_the_group_has_said_what_is_owned_in_it() -> None:
+    """A coordinator's failover gives the number of one that it had not stored to others, who commit rightly."""
+    joining, joined = polled_as(5), polled_as(6)
+    assert joining.membership is not None
+    joining.membership = joining.membership._replace(is_assigned=False)
+    session, said = member_of_a_group(polled_as(4), joining, joined)
+    for _ in range(3):
+        session.consume()
+    told = [each["output"]["generation"] for each in lines(said) if "generation" in (each.get("output") or {})]
+    assert told == [4, 6]
+
+
 def test_what_was_read_in_another_generation_is_not_committed() -> None:
     session, said = member_of_a_group(polled_as(4, 7), polled_as(5, 3, partition=1))
     session.consume()
