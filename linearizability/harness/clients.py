@@ -37,6 +37,8 @@ class ClientProcess:
         self.complaint = ""
         self.notes: Counter[str] = Counter()
         self.open: dict[int, dict[str, Any]] = {}
+        self.told_until = 0
+        """The time of the last that it told, in nanoseconds."""
         self._hear = hear
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
@@ -71,6 +73,11 @@ class ClientProcess:
         except (ValueError, LookupError, TypeError) as error:
             self.complaint = f"client {self.work.number} said what is not understood: {line[:100]!r}, {error!r}"
             self._process.kill()  # what it does from here on nobody would write down
+
+    @property
+    def has_told_all(self) -> bool:
+        """It has ended, and nothing of what it said is still to be read."""
+        return not self._reader.is_alive()
 
     @property
     def is_alive(self) -> bool:
@@ -131,6 +138,13 @@ class Clients:
             else:
                 self._completed(client.open.pop(line["id"]), line)
                 client.has_succeeded |= kind == "ok"
+            client.told_until = max(client.told_until, line["time"])
+
+    def told_until(self) -> int:
+        """Up to when the history has all that has ended, in nanoseconds: on a busy machine, what one client says may
+        come much later than what others have seen of it."""
+        with self._lock:
+            return min((each.told_until for each in self.all if not each.has_told_all), default=time.monotonic_ns())
 
     def _completed(self, call: dict[str, Any], end: dict[str, Any] | None) -> None:
         outcome = "info" if end is None else end["e"]

@@ -35,8 +35,6 @@ QUIET_SECONDS = 3.0
 FIRST_LOOK_SECONDS = 15.0
 FIRST_LOOK_AT_MUTANTS_SECONDS = 5.0
 """The history is judged for the first time after so long, and again whenever it is twice as old."""
-SETTLED_SECONDS = 2.0
-"""While the run goes on, what ended after that is not judged: not every client process may have told of it."""
 WARM_UP_SECONDS = 30.0
 TELL_SECONDS = 0.5
 EXTENSION = 2.0
@@ -193,17 +191,17 @@ class Run:
             self._tell_progress(now - began, clients, nemesis)
             if now > look_at and (looking is None or not looking.is_alive()):
                 look_at = now + (now - began)
-                looking = threading.Thread(target=self._look, args=(folder,), daemon=True)
+                looking = threading.Thread(target=self._look, args=(folder, clients), daemon=True)
                 looking.start()
             if self._stopped.wait(min(TELL_SECONDS, max(0.01, end - now))):
                 break
 
-    def _look(self, folder: RunFolder) -> None:
+    def _look(self, folder: RunFolder, clients: Clients) -> None:
         """Judge what there is by now. An error ends the load: what comes after it would only hide it."""
         if self.workload.model != "kafka":
             return
         terms = terms_of(self.workload, self.settings, is_over=False, is_read_back=False)
-        latest = time.monotonic_ns() - round(SETTLED_SECONDS * 1e9)
+        latest = clients.told_until()
         with tempfile.TemporaryDirectory() as directory:
             settled = Path(directory) / HISTORY
             copy_settled(folder.history, settled, latest)

@@ -63,6 +63,23 @@ def test_a_client_that_is_killed_in_the_middle_of_a_line_is_understood(
     assert [each["outcome"] for each in history] == ["info"]
 
 
+def test_a_history_is_whole_up_to_what_the_last_of_the_clients_has_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    note = '{"e": "note", "name": "seen", "value": 1, "time": %d}'
+    clients, _ = clients_that(monkeypatch, tmp_path, f"print('{note % 5}', flush=True)\nsys.stdin.readline()")
+    code = f"import sys, time\nprint('{note % 9}\\n{note % 8}', flush=True)\ntime.sleep(600)"
+    monkeypatch.setattr(module, "python", lambda mutant: [sys.executable, "-c", code])
+    clients.start(Assignment(8, 1, "append", "raftlog", "", 1, 1.0, {"append": 1}))
+    slow, _ = clients.all
+    wait_until(lambda: [each.notes["seen"] for each in clients.all] == [1, 2], 30.0, lambda: "both have told")
+    assert clients.told_until() == 5
+    slow.tell({"do": "stop"})
+    wait_until(lambda: slow.has_told_all, 30.0, lambda: "it has ended")
+    assert clients.told_until() == 9
+    clients.stop()
+
+
 def test_final_reads_that_do_not_end_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clients, _ = clients_that(monkeypatch, tmp_path, "time.sleep(600)")
     clients.read_back(0.0)
