@@ -139,7 +139,7 @@ class Nemesis:
     def has_done_each(self) -> bool:
         """Whether each fault of the schedule was put in, or nothing more will be."""
         wanted = {fault.name for period in self._periods for fault in period.faults}
-        return not self._thread.is_alive() or wanted <= {each.name for each in self.done.put.values()}
+        return not self._thread.is_alive() or wanted <= {each.name for each in list(self.done.put.values())}
 
     def stop(self) -> None:
         """Heal what is in force, and return."""

@@ -203,6 +203,25 @@ def test_no_records_are_lost_after_a_fault_that_may_have_lost_some_although_it_f
     ]
 
 
+def test_a_fault_may_begin_while_it_is_looked_whether_each_had_its_turn() -> None:
+    class Begins:
+        """While it is looked at, another one begins."""
+
+        @property
+        def name(self) -> str:
+            put[2] = Put(2, "kill", "kill", True)
+            return "kill"
+
+    periods = [Period(0.0, 0.0, (FAULTS["kill"],))]
+    nemesis = Nemesis(
+        Brokers({}), WORKLOADS["append"], cast(Clients, None), 1, periods=periods, write=lambda line: None
+    )
+    nemesis._thread = cast(Any, SimpleNamespace(is_alive=lambda: True))
+    put = nemesis.done.put
+    put[1] = cast(Any, Begins())
+    assert nemesis.has_done_each
+
+
 def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_was_killed() -> None:
     killed, early, late = (Put(number, "isr-of-one", kind, is_effective) for number, kind, is_effective in (
         (1, "kill", True), (2, "isr-of-one", False), (3, "isr-of-one", True)))  # fmt: skip
