@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,6 +28,8 @@ from raftlog.pipeline.demo.kills import descendants
 SOURCE, TINY, BATCHES = "source", "tiny", "batches"
 TINY_ROWS = 10
 BATCH_ROWS, BATCHES_NUMBER = 100, 20
+LATENCY_ROWS_PER_SECOND, LATENCY_SECONDS, LATENCY_WARM_SECONDS = 1_000, 20, 8
+_SENT_AT = struct.Struct(">d")
 
 
 class Contender(NamedTuple):
@@ -102,6 +106,24 @@ class Run:
         sink = sink.option("topic", self._new_topic(who)).option("kafka.bootstrap.servers", who.bootstrap)
         self._finish(sink, rows)
 
+    def latency(self, who: Contender) -> list[float]:
+        """Seconds from the sending of each row to its coming out of a stream from topic to topic, for a reader of
+        committed records; the first ones, in which the query starts, are left out.
+        """
+        source, target = self._new_topic(who), self._new_topic(who)
+        arrivals = Arrivals(who.bootstrap, target)
+        where = {"kafka.bootstrap.servers": who.bootstrap}
+        read = self.spark.readStream.format(who.format).options(**where, subscribe=source, startingOffsets="earliest")
+        sink = read.load().select("key", "value").writeStream.format(who.format)
+        sink = sink.options(**where, **who.options, topic=target)
+        self._number += 1
+        query = sink.option("checkpointLocation", str(self._directory / f"checkpoint-{self._number}")).start()
+        try:
+            return arrivals.of_steady_rows(source)
+        finally:
+            query.stop()
+            arrivals.close()
+
     def prepare_rows(self, size: int, partitions: int) -> None:
         frame = self.spark.range(0, self.rows, 1, partitions).selectExpr(
             "CAST(NULL AS BINARY) AS key", f"CAST(lpad(CAST(id AS STRING), {size}, 'x') AS BINARY) AS value"
@@ -134,6 +156,43 @@ class Run:
     def _check(self, found: int, rows: int | None = None) -> None:
         wanted = self.rows if rows is None else rows
         assert found == wanted, f"{found} rows where there are {wanted}"
+
+
+class Arrivals:
+    """Rows that are sent to one topic at a steady rate and come out of another, with the time each was sent."""
+
+    def __init__(self, bootstrap: str, target: str) -> None:
+        from confluent_kafka import Consumer, Producer, TopicPartition
+
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": target, "fetch.wait.max.ms": 100})
+        self._consumer.assign([TopicPartition(target, number, 0) for number in range(2)])
+
+    def of_steady_rows(self, topic: str) -> list[float]:
+        """How many seconds each took, from LATENCY_WARM_SECONDS on."""
+        rows = LATENCY_ROWS_PER_SECOND * LATENCY_SECONDS
+        sender = threading.Thread(target=self._send, args=(topic, rows))
+        sender.start()
+        took: list[float] = []
+        begin = time.time()
+        while len(took) < rows:
+            assert time.time() - begin < 6 * LATENCY_SECONDS, f"only {len(took)} of {rows} rows have come"
+            for message in self._consumer.consume(1_000, 0.01):
+                assert message.error() is None, message.error()
+                took.append(time.time() - _SENT_AT.unpack(message.value())[0])
+        sender.join()
+        return took[LATENCY_ROWS_PER_SECOND * LATENCY_WARM_SECONDS :]
+
+    def _send(self, topic: str, rows: int) -> None:
+        begin = time.monotonic()
+        for number in range(rows):
+            time.sleep(max(0.0, begin + number / LATENCY_ROWS_PER_SECOND - time.monotonic()))
+            self._producer.produce(topic, _SENT_AT.pack(time.time()), partition=number % 2)
+            self._producer.poll(0)
+        self._producer.flush()
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def cpu(brokers: list[int]) -> Cpu:
@@ -173,6 +232,26 @@ def show(title: str, costs: dict[str, list[Cost]], rows: int) -> None:
         spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         where = ", ".join(f"{statistics.median(each):.2f}" for each in zip(*(cost.cpu for cost in found), strict=True))
         print(f"{name:30} {rows / seconds:10,.0f} {used / rows * 1e6:12.2f} {spread:>22} {less:18.2f}   {where:>26}")
+
+
+def show_latency(latency: Callable[[Contender], list[float]], those: list[Contender], rounds: int) -> None:
+    """Median and 99th percentile, in turns after a round that does not count; the first one is what the others are
+    compared with."""
+    found: dict[str, list[tuple[float, float]]] = {each.name: [] for each in those}
+    for number in range(-1, rounds):
+        for who in those if number % 2 else those[::-1]:
+            cuts = statistics.quantiles(latency(who), n=100)
+            if number >= 0:
+                found[who.name].append((cuts[49], cuts[98]))
+    base = found[those[0].name]
+    print(f"\n{LATENCY_ROWS_PER_SECOND:,} rows a second from topic to topic: until a row comes out")
+    for name, each in found.items():
+        words = []
+        for title, place in (("p50", 0), ("p99", 1)):
+            ratios = [one[place] / other[place] for one, other in zip(each, base, strict=True)]
+            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) x connector"
+            words.append(f"{title} {statistics.median(one[place] for one in each):.2f} s, {spread}")
+        print(f"{name:30} {'; '.join(words)}")
 
 
 def session() -> Any:
@@ -237,7 +316,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
-    parser.add_argument("--only", choices=["read", "noop", "stream", "start", "write", "batches"])
+    parser.add_argument("--only", choices=["read", "noop", "stream", "start", "write", "batches", "latency"])
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -266,6 +345,8 @@ def main() -> None:
         if options.only in (None, "batches"):
             title = f"{BATCHES_NUMBER} micro-batches of {BATCH_ROWS} rows: batches a second, with the start"
             show(title, in_turns(run.batches, writers, options.rounds, pids), BATCHES_NUMBER)
+        if options.only in (None, "latency"):
+            show_latency(run.latency, writers, options.rounds)
         if options.only in (None, "write"):
             run.prepare_rows(options.size, options.partitions)
             show("write", in_turns(run.write, writers, options.rounds, pids), options.rows)
