@@ -91,11 +91,21 @@ class Done:
     broken_by: str = ""
     """The error of the harness itself after which no more faults were put in."""
 
+    @property
+    def all_put(self) -> list[Put]:
+        """A copy: another thread puts in more."""
+        return list(self.put.values())
+
+    @property
+    def names(self) -> set[str]:
+        """Of the faults that were put in."""
+        return {each.name for each in self.all_put}
+
     def effective(self) -> Counter[str]:
         """How often each named fault had an effect; a story that tells its point, how often it came to it."""
         return Counter(
             each.name
-            for each in list(self.put.values())  # another thread puts in more
+            for each in self.all_put
             if each.is_effective and (each.kind == each.name or each.name not in TELL_THEIR_POINT)
         )
 
@@ -139,7 +149,7 @@ class Nemesis:
     def has_done_each(self) -> bool:
         """Whether each fault of the schedule was put in, or nothing more will be."""
         wanted = {fault.name for period in self._periods for fault in period.faults}
-        return not self._thread.is_alive() or wanted <= {each.name for each in list(self.done.put.values())}
+        return not self._thread.is_alive() or wanted <= self.done.names
 
     def stop(self) -> None:
         """Heal what is in force, and return."""

@@ -134,7 +134,7 @@ class Run:
 
     def _compare(self, system: System, nemesis: Nemesis) -> dict[str, Any]:
         # Compaction takes different records away here and there, and a bit that has flipped stays as it is.
-        rotten = any(each.kind == BIT_FLIP for each in nemesis.done.put.values())
+        rotten = any(each.kind == BIT_FLIP for each in nemesis.done.all_put)
         return judge_replicas(system, self.workload.topics, compares=not rotten and not self.workload.configs)
 
     def _make_topics(self, system: System) -> None:
@@ -266,7 +266,7 @@ class Run:
         if not effective:
             failures = f": {done.failures[0]}" if done.failures else ""
             return [f"no fault had any effect{failures}"]
-        put = {each.name for each in done.put.values()}
+        put = done.names
         if name != EVERYTHING:
             put |= {each.name for each in self._faults}
         idle = sorted(each for each in put if not effective[each])
