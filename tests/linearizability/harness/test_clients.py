@@ -18,7 +18,7 @@ from raftlog.testing.waiting import wait_until
 
 def clients_that(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> tuple[Clients, list[dict[str, Any]]]:
     """One client, which does this after it has heard what it is for; and the history."""
-    words = [sys.executable, "-c", "import os, sys, time\nsys.stdin.readline()\n" + code]
+    words = [sys.executable, "-c", "import os, sys\nsys.stdin.readline()\n" + code]
     monkeypatch.setattr(module, "python", lambda mutant: words)
     history: list[dict[str, Any]] = []
     clients = Clients(folder, history.append)
@@ -43,7 +43,7 @@ def test_a_client_that_is_told_to_end_did_not_die(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_not_understood_is_told_and_ends_the_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = "print('a warning', flush=True)\ntime.sleep(600)"
+    code = "print('a warning', flush=True)\nsys.stdin.read()"
     clients, _ = clients_that(monkeypatch, tmp_path, code)
     wait_until(lambda: not clients.all[0].is_alive, 30.0, lambda: "it has ended")
     clients.stop()
@@ -55,7 +55,7 @@ def test_a_client_that_is_killed_in_the_middle_of_a_line_is_understood(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     call = '{"e": "invoke", "id": 1, "process": 7000000, "function": "send", "time": 5}'
-    code = f"print('{call}')\nprint('{{\"e\": \"ok\", ', end='', flush=True)\ntime.sleep(600)"
+    code = f"print('{call}')\nprint('{{\"e\": \"ok\", ', end='', flush=True)\nsys.stdin.read()"
     clients, history = clients_that(monkeypatch, tmp_path, code)
     wait_until(lambda: bool(clients.all[0].open), 30.0, lambda: "it has called")
     clients.stop()
@@ -68,7 +68,7 @@ def test_a_history_is_whole_up_to_what_the_last_of_the_clients_has_told(
 ) -> None:
     note = '{"e": "note", "name": "seen", "value": 1, "time": %d}'
     clients, _ = clients_that(monkeypatch, tmp_path, f"print('{note % 5}', flush=True)\nsys.stdin.readline()")
-    code = f"import sys, time\nprint('{note % 9}\\n{note % 8}', flush=True)\ntime.sleep(600)"
+    code = f"import sys\nprint('{note % 9}\\n{note % 8}', flush=True)\nsys.stdin.read()"
     monkeypatch.setattr(module, "python", lambda mutant: [sys.executable, "-c", code])
     clients.start(Assignment(8, 1, "append", "raftlog", "", 1, 1.0, {"append": 1}))
     slow, _ = clients.all
@@ -81,7 +81,7 @@ def test_a_history_is_whole_up_to_what_the_last_of_the_clients_has_told(
 
 
 def test_final_reads_that_do_not_end_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    clients, _ = clients_that(monkeypatch, tmp_path, "time.sleep(600)")
+    clients, _ = clients_that(monkeypatch, tmp_path, "sys.stdin.read()")
     clients.read_back(0.0)
     clients.stop()
     assert (clients.unfinished, clients.dead) == ([7], [])
@@ -94,7 +94,7 @@ def test_what_is_acknowledged_while_others_read_back_must_be_read_too(
     answer = {"e": "ok", "id": 1, "time": 9, "output": [["send", "a-0", [4, "v"]]]}
     notes = [{"e": "note", "name": name, "value": value} for name, value in (("final-read", {}), ("final-done", 1))]
     said = [f"print({json.dumps(line)!r}, flush=True)" for line in (call, answer, *notes)]
-    code = "\n".join([said[0], "sys.stdin.readline()", *said[1:], "time.sleep(600)"])
+    code = "\n".join([said[0], "sys.stdin.readline()", *said[1:], "sys.stdin.read()"])
     clients, _ = clients_that(monkeypatch, tmp_path, code)
     clients.read_back(30.0)
     clients.stop()
