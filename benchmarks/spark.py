@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
 from raftlog.pipeline.demo.kills import descendants
@@ -30,6 +30,7 @@ TINY_ROWS = 10
 BATCH_ROWS, BATCHES_NUMBER = 100, 20
 LATENCY_ROWS_PER_SECOND, LATENCY_SECONDS, LATENCY_WARM_SECONDS = 1_000, 20, 8
 _SENT_AT = struct.Struct(">d")
+Result = TypeVar("Result")
 
 
 class Contender(NamedTuple):
@@ -99,12 +100,8 @@ class Run:
 
     def batches(self, who: Contender) -> None:
         """Small micro-batches one after the other, from a topic to a new one."""
-        rows = BATCH_ROWS * BATCHES_NUMBER
-        source = {"kafka.bootstrap.servers": who.bootstrap, "subscribe": BATCHES, "startingOffsets": "earliest"}
-        read = self.spark.readStream.format(who.format).options(**source, maxOffsetsPerTrigger=BATCH_ROWS).load()
-        sink = read.select("key", "value").writeStream.format(who.format).options(**who.options)
-        sink = sink.option("topic", self._new_topic(who)).option("kafka.bootstrap.servers", who.bootstrap)
-        self._finish(sink, rows)
+        copying = self._copying(who, BATCHES, self._new_topic(who), maxOffsetsPerTrigger=BATCH_ROWS)
+        self._finish(copying, BATCH_ROWS * BATCHES_NUMBER)
 
     def latency(self, who: Contender) -> list[float]:
         """Seconds from the sending of each row to its coming out of a stream from topic to topic, for a reader of
@@ -112,12 +109,7 @@ class Run:
         """
         source, target = self._new_topic(who), self._new_topic(who)
         arrivals = Arrivals(who.bootstrap, target)
-        where = {"kafka.bootstrap.servers": who.bootstrap}
-        read = self.spark.readStream.format(who.format).options(**where, subscribe=source, startingOffsets="earliest")
-        sink = read.load().select("key", "value").writeStream.format(who.format)
-        sink = sink.options(**where, **who.options, topic=target)
-        self._number += 1
-        query = sink.option("checkpointLocation", str(self._directory / f"checkpoint-{self._number}")).start()
+        query = self._with_checkpoint(self._copying(who, source, target)).start()
         try:
             return arrivals.of_steady_rows(source)
         finally:
@@ -140,6 +132,17 @@ class Run:
             **who.options,
         }
 
+    def _copying(self, who: Contender, source: str, target: str, **options: object) -> Any:
+        """A stream from one topic to another."""
+        where = {"kafka.bootstrap.servers": who.bootstrap}
+        read = self.spark.readStream.format(who.format).options(**where, subscribe=source, startingOffsets="earliest")
+        sink = read.options(**options).load().select("key", "value").writeStream.format(who.format)
+        return sink.options(**where, **who.options, topic=target)
+
+    def _with_checkpoint(self, writer: Any) -> Any:
+        self._number += 1
+        return writer.option("checkpointLocation", str(self._directory / f"checkpoint-{self._number}"))
+
     def _new_topic(self, who: Contender) -> str:
         self._number += 1
         topic = f"{who.name.replace(' ', '-')}-{self._number}"
@@ -147,9 +150,7 @@ class Run:
         return topic
 
     def _finish(self, writer: Any, rows: int | None = None) -> None:
-        self._number += 1
-        checkpoint = self._directory / f"checkpoint-{self._number}"
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query = self._with_checkpoint(writer).trigger(availableNow=True).start()
         query.awaitTermination()
         self._check(sum(progress.numInputRows for progress in query.recentProgress), rows)
 
@@ -174,12 +175,12 @@ class Arrivals:
         sender = threading.Thread(target=self._send, args=(topic, rows))
         sender.start()
         took: list[float] = []
-        begin = time.time()
+        begin = time.monotonic()
         while len(took) < rows:
-            assert time.time() - begin < 6 * LATENCY_SECONDS, f"only {len(took)} of {rows} rows have come"
+            assert time.monotonic() - begin < 6 * LATENCY_SECONDS, f"only {len(took)} of {rows} rows have come"
             for message in self._consumer.consume(1_000, 0.01):
                 assert message.error() is None, message.error()
-                took.append(time.time() - _SENT_AT.unpack(message.value())[0])
+                took.append(time.monotonic() - _SENT_AT.unpack(message.value() or b"")[0])
         sender.join()
         return took[LATENCY_ROWS_PER_SECOND * LATENCY_WARM_SECONDS :]
 
@@ -187,7 +188,7 @@ class Arrivals:
         begin = time.monotonic()
         for number in range(rows):
             time.sleep(max(0.0, begin + number / LATENCY_ROWS_PER_SECOND - time.monotonic()))
-            self._producer.produce(topic, _SENT_AT.pack(time.time()), partition=number % 2)
+            self._producer.produce(topic, _SENT_AT.pack(time.monotonic()), partition=number % 2)
             self._producer.poll(0)
         self._producer.flush()
 
@@ -229,29 +230,28 @@ def show(title: str, costs: dict[str, list[Cost]], rows: int) -> None:
         used = statistics.median(cost.cpu_seconds for cost in found)
         ratios = [one.seconds / other.seconds for one, other in zip(base, found, strict=True)]
         less = statistics.median(one.cpu_seconds / other.cpu_seconds for one, other in zip(base, found, strict=True))
-        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         where = ", ".join(f"{statistics.median(each):.2f}" for each in zip(*(cost.cpu for cost in found), strict=True))
-        print(f"{name:30} {rows / seconds:10,.0f} {used / rows * 1e6:12.2f} {spread:>22} {less:18.2f}   {where:>26}")
+        rate, ratio = f"{rows / seconds:10,.0f} {used / rows * 1e6:12.2f}", spread(ratios)
+        print(f"{name:30} {rate} {ratio:>22} {less:18.2f}   {where:>26}")
 
 
-def show_latency(latency: Callable[[Contender], list[float]], those: list[Contender], rounds: int) -> None:
-    """Median and 99th percentile, in turns after a round that does not count; the first one is what the others are
-    compared with."""
-    found: dict[str, list[tuple[float, float]]] = {each.name: [] for each in those}
-    for number in range(-1, rounds):
-        for who in those if number % 2 else those[::-1]:
-            cuts = statistics.quantiles(latency(who), n=100)
-            if number >= 0:
-                found[who.name].append((cuts[49], cuts[98]))
-    base = found[those[0].name]
+def show_latency(found: dict[str, list[list[float]]]) -> None:
+    """Median and 99th percentile; the first one is what the others are compared with."""
+    cuts = {name: [statistics.quantiles(seconds, n=100) for seconds in rounds] for name, rounds in found.items()}
+    base = next(iter(cuts.values()))
     print(f"\n{LATENCY_ROWS_PER_SECOND:,} rows a second from topic to topic: until a row comes out")
-    for name, each in found.items():
+    for name, each in cuts.items():
         words = []
-        for title, place in (("p50", 0), ("p99", 1)):
-            ratios = [one[place] / other[place] for one, other in zip(each, base, strict=True)]
-            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) x connector"
-            words.append(f"{title} {statistics.median(one[place] for one in each):.2f} s, {spread}")
+        for percent in (50, 99):
+            ratios = [one[percent - 1] / other[percent - 1] for one, other in zip(each, base, strict=True)]
+            seconds = statistics.median(one[percent - 1] for one in each)
+            words.append(f"p{percent} {seconds:.2f} s, {spread(ratios)} x connector")
         print(f"{name:30} {'; '.join(words)}")
+
+
+def spread(ratios: list[float]) -> str:
+    """The median, and the lowest and the highest."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def session() -> Any:
@@ -296,17 +296,15 @@ def contenders(ours: str, theirs: str) -> tuple[list[Contender], list[Contender]
     return readers, writers
 
 
-def in_turns(
-    work: Callable[[Contender], None], those: list[Contender], rounds: int, brokers: list[int]
-) -> dict[str, list[Cost]]:
-    """The costs of each; a round before the first one does not count."""
-    costs: dict[str, list[Cost]] = {each.name: [] for each in those}
+def in_turns(work: Callable[[Contender], Result], those: list[Contender], rounds: int) -> dict[str, list[Result]]:
+    """What comes of each; a round before the first one does not count."""
+    found: dict[str, list[Result]] = {each.name: [] for each in those}
     for number in range(-1, rounds):
         for who in those if number % 2 else those[::-1]:
-            cost = measure(work, who, brokers)
+            result = work(who)
             if number >= 0:
-                costs[who.name].append(cost)
-    return costs
+                found[who.name].append(result)
+    return found
 
 
 def main() -> None:
@@ -332,24 +330,28 @@ def main() -> None:
         stack.callback(spark.stop)
         run = Run(spark, options.rows, directory)
         pids = [broker.pid for broker in brokers]
+
+        def cost_of(work: Callable[[Contender], None]) -> Callable[[Contender], Cost]:
+            return lambda who: measure(work, who, pids)
+
         print(f"{options.rows:,} rows of {options.size} B, median of {options.rounds}")
         if options.only in (None, "read"):
-            show("batch read", in_turns(run.read, readers, options.rounds, pids), options.rows)
+            show("batch read", in_turns(cost_of(run.read), readers, options.rounds), options.rows)
         if options.only in (None, "noop"):
-            show("batch read to no-op", in_turns(run.noop, readers, options.rounds, pids), options.rows)
+            show("batch read to no-op", in_turns(cost_of(run.noop), readers, options.rounds), options.rows)
         if options.only in (None, "stream"):
-            show("stream, AvailableNow to no-op", in_turns(run.stream, readers, options.rounds, pids), options.rows)
+            show("stream, AvailableNow to no-op", in_turns(cost_of(run.stream), readers, options.rounds), options.rows)
         if options.only in (None, "start"):
             title = f"stream of {TINY_ROWS} rows: its start and its end"
-            show(title, in_turns(run.start, readers, options.rounds, pids), TINY_ROWS)
+            show(title, in_turns(cost_of(run.start), readers, options.rounds), TINY_ROWS)
         if options.only in (None, "batches"):
             title = f"{BATCHES_NUMBER} micro-batches of {BATCH_ROWS} rows: batches a second, with the start"
-            show(title, in_turns(run.batches, writers, options.rounds, pids), BATCHES_NUMBER)
+            show(title, in_turns(cost_of(run.batches), writers, options.rounds), BATCHES_NUMBER)
         if options.only in (None, "latency"):
-            show_latency(run.latency, writers, options.rounds)
+            show_latency(in_turns(run.latency, writers, options.rounds))
         if options.only in (None, "write"):
             run.prepare_rows(options.size, options.partitions)
-            show("write", in_turns(run.write, writers, options.rounds, pids), options.rows)
+            show("write", in_turns(cost_of(run.write), writers, options.rounds), options.rows)
 
 
 if __name__ == "__main__":
