@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.offsets import LATEST
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.testing.waiting import NotInTime, wait_until
@@ -52,22 +54,23 @@ def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool)
     """The check, for run.json: all replicas come into sync, and if `compares`, hold the same.
 
     Nobody writes any more but coordinators that end what was left open, so that logs are compared as far as the
-    shortest goes, which must be as far as the high watermark.
+    shortest goes, which must be as far as the high watermark. What nobody answers for is unknown.
     """
-    late = _out_of_sync(system, topics)
-    different = _differences(system, topics) if compares else []
+    found = _when_in_sync(system, topics)
+    different, silent = _differences(system, topics, found) if compares else ([], [])
     anomalies = []
-    if late:
+    if found.late:
         words = "After all faults were healed a replica never came into sync again."
-        anomalies.append(_anomaly("replica-not-in-sync", words, late))
+        anomalies.append(_anomaly("replica-not-in-sync", words, found.late))
     if different:
         anomalies.append(_anomaly("replicas-differ", "Replicas in sync hold different batches, or not all.", different))
+    doubts = [f"its replicas are not known: {each}" for each in [*found.unanswered, *silent]]
     return {
         "model": "replicas",
         "file": "history.jsonl",
         "options": [],
-        "status": "invalid" if anomalies else "valid",
-        "reason": anomalies[0]["examples"][0]["text"] if anomalies else "",
+        "status": "invalid" if anomalies else "unknown" if doubts else "valid",
+        "reason": anomalies[0]["examples"][0]["text"] if anomalies else next(iter(doubts), ""),
         "operation_count": 0,
         "seconds": 0.0,
         "anomalies": anomalies,
@@ -75,29 +78,63 @@ def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool)
     }
 
 
-def _out_of_sync(system: System, topics: Mapping[str, int]) -> list[str]:
-    def look() -> list[str]:
-        found = []
-        for topic, count in topics.items():
-            partitions = system.partitions(topic)
-            for index in range(count):
-                each = partitions.get(index, {"replicas": [], "isr": []})
-                if not each["isr"] or each["isr"] != sorted(each["replicas"]):
-                    found.append(f"{topic}-{index} has replicas {each['replicas']}, of them in sync {each['isr']}")
-        return found
+@dataclass(slots=True)
+class Replicas:
+    """What the system says. `late`: what is not in sync, in words; `unanswered`: about whom nobody says anything."""
 
-    try:
-        wait_until(lambda: not look(), IN_SYNC_SECONDS_MAX, lambda: "replicas in sync")
-    except NotInTime:
-        return look()
-    return []
+    partitions: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    late: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
 
 
-def _differences(system: System, topics: Mapping[str, int]) -> list[str]:
-    found: list[str] = []
+def _when_in_sync(system: System, topics: Mapping[str, int]) -> Replicas:
+    """As soon as all are, or what is missing then."""
+    found = Replicas()
+
+    def all_in_sync() -> bool:
+        nonlocal found
+        found = _look(system, topics)
+        return not found.late and not found.unanswered
+
+    with suppress(NotInTime):
+        wait_until(all_in_sync, IN_SYNC_SECONDS_MAX, lambda: "replicas in sync")
+    return found
+
+
+def _look(system: System, topics: Mapping[str, int]) -> Replicas:
+    found = Replicas()
     for topic, count in topics.items():
-        committed = _high_watermarks(system, topic, count)  # asked for first: from here on it can only be more
-        for index, partition in system.partitions(topic).items():
+        try:
+            partitions = system.described(topic)
+        except Rejected as error:  # such as a topic that is gone
+            found.late.append(f"{topic} is not there: {error}")
+        except KafkaError as error:
+            found.unanswered.append(f"{topic}: {error}")
+        else:
+            found.partitions[topic] = partitions
+            found.late += _out_of_sync(topic, count, partitions)
+    return found
+
+
+def _out_of_sync(topic: str, count: int, partitions: Mapping[int, dict[str, Any]]) -> Iterator[str]:
+    for index in range(count):
+        each = partitions.get(index, {"replicas": [], "isr": []})
+        if not each["isr"] or each["isr"] != sorted(each["replicas"]):
+            yield f"{topic}-{index} has replicas {each['replicas']}, of them in sync {each['isr']}"
+
+
+def _differences(system: System, topics: Mapping[str, int], replicas: Replicas) -> tuple[list[str], list[str]]:
+    """What differs, and what nobody answers for."""
+    found: list[str] = []
+    silent: list[str] = []
+    for topic, partitions in replicas.partitions.items():
+        count = topics[topic]
+        try:
+            committed = _high_watermarks(system, topic, count)  # asked for first: from here on it can only be more
+        except KafkaError as error:
+            committed = {}
+            silent.append(f"{topic}: {error}")
+        for index, partition in partitions.items():
             name = f"{topic}-{index}"
             folders = {each: system.data_directory(each) / name for each in partition["isr"]}
             logs = {each: list(read_log(folder)) for each, folder in folders.items()}
@@ -106,15 +143,12 @@ def _differences(system: System, topics: Mapping[str, int]) -> list[str]:
                 found += _too_short(name, logs, starts, committed.get((topic, index), 0))
             if index < count and len(logs) > 1:
                 found += _different(name, logs)
-    return found
+    return found, silent
 
 
 def _high_watermarks(system: System, topic: str, count: int) -> dict[tuple[str, int], int]:
-    """None where nobody answers."""
-    try:
-        return system.admin.offsets_at([(topic, index) for index in range(count)], LATEST, read_committed=False)
-    except KafkaError:
-        return {}
+    """Raises KafkaError."""
+    return system.admin.offsets_at([(topic, index) for index in range(count)], LATEST, read_committed=False)
 
 
 def _too_short(

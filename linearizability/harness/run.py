@@ -54,6 +54,7 @@ class Run:
         self._unclean = any(fault.unclean for fault in self._faults)
         self._few_replicas = any(fault.few_replicas for fault in self._faults)
         self._stopped = threading.Event()
+        self._is_loading = False
         self._early: Ruling | None = None
         self._replicas: dict[str, Any] | None = None
         self._suffix = ""
@@ -112,11 +113,13 @@ class Run:
         )  # fmt: skip
         self._wait_for_first_success(clients)
         sampler = Sampler(system, self.workload, lambda line: folder.add(SAMPLES, line))
+        self._is_loading = True
         folder.phase("load")
         sampler.start()
         nemesis.start()
         try:
             self._load(clients, nemesis, folder)
+            self._is_loading = False
             folder.phase("heal")
             self._tell("healing")
             nemesis.stop()
@@ -177,8 +180,7 @@ class Run:
         latest = time.monotonic() + WARM_UP_SECONDS
         self._tell("waiting for clients")
         while time.monotonic() < latest and not all(each.has_succeeded for each in clients.all):
-            if self._stopped.wait(0.1):
-                return
+            time.sleep(0.1)
 
     def _load(self, clients: Clients, nemesis: Nemesis, folder: RunFolder) -> None:
         began = time.monotonic()
@@ -194,6 +196,7 @@ class Run:
                 looking = threading.Thread(target=self._look, args=(folder, clients), daemon=True)
                 looking.start()
             if self._stopped.wait(min(TELL_SECONDS, max(0.01, end - now))):
+                folder.run["seconds"] = min(self.settings.seconds, round(time.monotonic() - began, 3))
                 break
 
     def _look(self, folder: RunFolder, clients: Clients) -> None:
@@ -222,13 +225,16 @@ class Run:
         quiet = time.monotonic() + QUIET_SECONDS
         latest = time.monotonic() + 10 * QUIET_SECONDS
         while time.monotonic() < latest:
-            self._stopped.wait(TELL_SECONDS)
+            time.sleep(TELL_SECONDS)
             if time.monotonic() > quiet and clients.last_ok > quiet - 1.0:
                 return
 
-    def stop(self) -> None:
-        """End the load early, and judge what there is."""
-        self._stopped.set()
+    def stop(self) -> bool:
+        """End the load early, heal, and judge what there is. False if there is no load to end: not yet, or no more."""
+        is_loading, self._is_loading = self._is_loading, False
+        if is_loading:
+            self._stopped.set()
+        return is_loading
 
     # -- the verdict -------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -18,7 +18,8 @@ class StopRequested(BaseException):
 class StopSignals:
     """What `stop_signals_raise` gives: a way to put the exception off while a step must not be cut in two."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends_early: Callable[[], bool]) -> None:
+        self._ends_early = ends_early
         self._held = False
         self._noted = False
 
@@ -38,7 +39,7 @@ class StopSignals:
         """The signal handler."""
         if self._held and not self._noted:
             self._noted = True
-        else:
+        elif not self._ends_early():
             self._raise()
 
     def _raise(self) -> NoReturn:
@@ -49,10 +50,13 @@ class StopSignals:
 
 
 @contextmanager
-def stop_signals_raise() -> Iterator[StopSignals]:
+def stop_signals_raise(ends_early: Callable[[], bool] = lambda: False) -> Iterator[StopSignals]:
     """Within the block the first stop signal raises StopRequested in the main thread; later ones are ignored,
-    so that they cannot interrupt the cleaning up that the first one caused."""
-    stops = StopSignals()
+    so that they cannot interrupt the cleaning up that the first one caused.
+
+    `ends_early` is asked before: when what runs can come to its end by itself it does, and the signal raises nothing.
+    """
+    stops = StopSignals(ends_early)
     before = {each: signal.signal(each, stops.stop) for each in STOP_SIGNALS}
     try:
         yield stops

@@ -122,19 +122,23 @@ class System(ABC):
         return [each.isr_nodes for topic in topics for each in topic.partitions if broker in each.replica_nodes]
 
     def partitions(self, topic: str) -> dict[int, dict[str, Any]]:
-        """leader, epoch, replicas and isr of each partition; none if nobody answers."""
+        """As `described`; none if nobody answers."""
         try:
-            return {
-                each.partition_index: {
-                    "leader": each.leader_id,
-                    "epoch": each.leader_epoch,
-                    "replicas": list(each.replica_nodes),
-                    "isr": sorted(each.isr_nodes),
-                }
-                for each in self.admin.topic(topic).partitions
-            }
+            return self.described(topic)
         except KafkaError:
             return {}
+
+    def described(self, topic: str) -> dict[int, dict[str, Any]]:
+        """leader, epoch, replicas and isr of each partition. Raises KafkaError."""
+        return {
+            each.partition_index: {
+                "leader": each.leader_id,
+                "epoch": each.leader_epoch,
+                "replicas": list(each.replica_nodes),
+                "isr": sorted(each.isr_nodes),
+            }
+            for each in self.admin.topic(topic).partitions
+        }
 
     def quorum_leader(self) -> int:
         """Who leads the metadata quorum; 0 if nobody knows."""

@@ -7,9 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from raftlog.client.core.errors import KafkaError, Rejected, TimedOut
+from raftlog.linearizability.harness import replicas as module
 from raftlog.linearizability.harness.replicas import Batch, judge_replicas, read_log
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.wire.batch import encode_batch, parse_header
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.records import Record
 
 BATCHES = [
@@ -24,6 +27,7 @@ class Replicas:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.admin = self
+        self.refusals: dict[str, KafkaError] = {}
 
     def write(self, broker: int, data: bytes, segment: int = 0) -> None:
         folder = self.folder / str(broker) / "t-0"
@@ -33,15 +37,21 @@ class Replicas:
     def data_directory(self, broker: int) -> Path:
         return self.folder / str(broker)
 
-    def partitions(self, topic: str) -> dict[int, dict[str, Any]]:
+    def described(self, topic: str) -> dict[int, dict[str, Any]]:
+        if "described" in self.refusals:
+            raise self.refusals["described"]
         return {0: {"replicas": [1, 2], "isr": [1, 2]}}
 
     def offsets_at(self, partitions: object, at: int, *, read_committed: bool) -> dict[tuple[str, int], int]:
+        if "offsets_at" in self.refusals:
+            raise self.refusals["offsets_at"]
         return {("t", 0): 3}
 
+    def judged(self) -> dict[str, Any]:
+        return judge_replicas(cast(System, self), {"t": 1}, compares=True)
+
     def found(self) -> list[str]:
-        check = judge_replicas(cast(System, self), {"t": 1}, compares=True)
-        return [example["text"] for each in check["anomalies"] for example in each["examples"]]
+        return [example["text"] for each in self.judged()["anomalies"] for example in each["examples"]]
 
 
 def test_replicas_with_the_same_batches_are_no_error_whatever_was_deleted(tmp_path: Path) -> None:
@@ -64,6 +74,27 @@ def test_a_batch_that_is_not_what_its_checksum_says_is_missing(tmp_path: Path) -
     replicas.write(1, b"".join(BATCHES))
     replicas.write(2, BATCHES[0] + BATCHES[1][:-1] + b"\x7f" + BATCHES[2])
     assert replicas.found() == ["t-0 on broker 2 ends at 1, below the high watermark 3"]
+
+
+@pytest.mark.parametrize("call", ["described", "offsets_at"])
+def test_replicas_that_nobody_answers_for_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(module, "IN_SYNC_SECONDS_MAX", 0.0)
+    replicas = Replicas(tmp_path)
+    replicas.write(1, b"".join(BATCHES))
+    replicas.write(2, b"".join(BATCHES))
+    replicas.refusals[call] = TimedOut("the brokers did not answer within 5 s")
+    check = replicas.judged()
+    assert (check["status"], check["anomalies"]) == ("unknown", [])
+    assert "the brokers did not answer within 5 s" in check["reason"]
+
+
+def test_a_topic_that_is_gone_when_all_is_over_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IN_SYNC_SECONDS_MAX", 0.0)
+    replicas = Replicas(tmp_path)
+    replicas.refusals["described"] = Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't'")
+    assert [each["name"] for each in replicas.judged()["anomalies"]] == ["replica-not-in-sync"]
 
 
 @pytest.mark.parametrize("torn", [0, 5])

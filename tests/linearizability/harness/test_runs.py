@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,22 @@ import pytest
 
 from benchmarks.brokers import KAFKA, kafka_is_here
 from raftlog.cli.main import main
+from raftlog.testing.waiting import wait_until
+
+SECONDS = 60.0
 
 
 def verify(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """A run's exit code, and what its folder says."""
     code = main(["verify", *arguments, "--output", str(folder)])
     return code, json.loads((folder / "run.json").read_text())
+
+
+def faults_in(folder: Path) -> list[dict[str, Any]]:
+    """What was done to the system, as far as it is written down."""
+    file = folder / "faults.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 @pytest.mark.long
@@ -26,11 +39,29 @@ def test_appended_records_survive_kills_pauses_partitions_and_votes_taken(tmp_pa
     given = ["--workload", "append", "--fault", ",".join(faults), *seeded]
     code, run = verify(tmp_path / "run", *given)
     assert code == 0, run["verdict"]
-    lines = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
+    lines = faults_in(tmp_path / "run")
     effective = {line["number"] for line in lines if line["type"] == "end" and line["effect"]}
     assert {line["fault"] for line in lines if line.get("number") in effective and line["type"] == "begin"} == {*faults}
     assert run["status"] == "done" and run["verdict"]["status"] == "valid"
     assert run["verdict"]["checks"][0]["measurements"]["operations"]["send"]["ok"] > 20
+
+
+def test_a_run_that_is_stopped_heals_and_judges_what_there_is(tmp_path: Path) -> None:
+    def stop() -> None:
+        wait_until(
+            lambda: any(each["type"] == "end" for each in faults_in(tmp_path / "run")),
+            SECONDS,
+            lambda: "a fault has had its turn",
+        )
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    given = ["--workload", "append", "--fault", "pause", "--time", "600", "--clients", "2", "--libraries", "raftlog"]
+    code, run = verify(tmp_path / "run", *given)
+    stopping.join()
+    assert code == 0, run["verdict"]
+    assert run["seconds"] < 600 and [each["name"] for each in run["phases"]][-2:] == ["heal", "final"]
 
 
 @pytest.mark.slow

@@ -50,6 +50,15 @@ def test_a_second_signal_ends_a_held_block_that_waits_for_somebody(stops: StopSi
     assert not done
 
 
+def test_what_can_end_early_by_itself_does_so_and_is_asked_again_by_each_signal() -> None:
+    loads = [True, False]
+    with stop_signals_raise(lambda: loads.pop(0)):
+        stop_me()
+        assert loads == [False]
+        with pytest.raises(StopRequested):
+            stop_me()
+
+
 def test_who_sees_a_line_and_stops_the_process_at_once_finds_it_known_as_printed(
     stops: StopSignals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
