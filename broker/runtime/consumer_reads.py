@@ -40,7 +40,7 @@ class ConsumerReads:
                 return PartitionRead(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return refusal
         log, start = partition.log, entry.fetch_offset
-        read = PartitionRead.of(entry, log)
+        read = PartitionRead.of(entry, partition)
         if entry.session.rack:
             read.preferred_replica = self._closest_replica(partition, entry)
             if read.preferred_replica >= 0:
@@ -74,7 +74,7 @@ class ConsumerReads:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
             elif is_diverging(epoch, end_offset, entry.last_fetched_epoch, entry.fetch_offset):
                 # KIP-595: the reader's last epoch ends earlier here, or is not known: it is told where to go back to.
-                read = PartitionRead.of(entry, log)
+                read = PartitionRead.of(entry, partition)
                 read.diverging = epoch, end_offset
                 return read
         if error is ErrorCode.NONE and not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:

@@ -110,7 +110,8 @@ class FetchService:
         # A clock that only goes forward: sessions and lagging followers are judged by it.
         now_ms = int(self.loop.time() * 1000)
         session = self.sessions.apply(request, version, now_ms, selects_replicas=selects_replicas)
-        self._release()
+        if self.sessions.released:
+            self._release()
         return session
 
     def open(self, request: FetchRequest, version: int) -> FetchSession | ErrorCode:
@@ -137,12 +138,19 @@ class FetchService:
         """A fetch was answered, or its client is gone: a session without an id has lived."""
         if session.session_id == NO_SESSION:
             self.sessions.dissolve(session)
-            self._release()
+            if self.sessions.released:
+                self._release()
 
     def _release(self) -> None:
         released = self.sessions.released
         while released:
             self._watches.release(released.pop())
+
+    def watch(self, session: FetchSession, entries: Iterable[FetchedPartition]) -> None:
+        """From now on a session hears when its partitions move: of those that it has read, `entries`, at once."""
+        session.is_watched = True
+        for entry in entries:
+            self._watches.resolve(entry)
 
     def _wake(self, session: FetchSession) -> None:
         self.delayed[session].wake()
@@ -202,8 +210,6 @@ class FetchService:
         """These reads are the answer."""
         for read in reads:
             read.note_sent()
-            if read.size:
-                self._watches.count_sent(read.entry, read.size)
         reply.send(reads)
         if session.session_id == NO_SESSION:
             self.end_request(session)
@@ -346,6 +352,9 @@ class DelayedFetch:
         self._will_look = self._has_moved = False
         self._tick = _NOT_DELAYED
         self._reading = reading
+        if not session.is_watched and (reading is None or not (reading.ends or reading.is_urgent)):
+            read = session.partitions.values() if reading is None else [each.entry for each in reading.reads]
+            service.watch(session, read)
         self._delay(service.loop.time())
         if reading is not None:
             self._go_on(reading)

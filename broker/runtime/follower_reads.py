@@ -59,7 +59,7 @@ class FollowerReads:
         if entry.fetch_offset < log.log_start_offset:
             # What it was to fetch next has expired while it was away, or waited.
             return PartitionRead(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
-        read = PartitionRead.of(entry, log)
+        read = PartitionRead.of(entry, partition)
         read.more = entry.fetch_offset < log.log_end_offset
         throttles = self._throttles_of(entry, partition)
         if throttles is not None and self._hold_back(throttles, entry):
@@ -91,7 +91,7 @@ class FollowerReads:
             if epoch == UNDEFINED or offset < log.log_start_offset:
                 return PartitionRead(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
             if is_diverging(epoch, end_offset, entry.last_fetched_epoch, offset):
-                read = PartitionRead.of(entry, log)
+                read = PartitionRead.of(entry, partition)
                 read.diverging = epoch, end_offset
                 return read
         if not log.log_start_offset <= offset <= log.log_end_offset:

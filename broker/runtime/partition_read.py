@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from raftlog.broker.core.fetch.session import FetchedPartition
     from raftlog.broker.core.log.results import FileRange
     from raftlog.broker.core.log.transactions import AbortedTransaction
-    from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.broker.runtime.partition import Partition
 
 
 class FetchParams(NamedTuple):
@@ -43,6 +43,7 @@ class PartitionRead:
         "leader",
         "log_start_offset",
         "more",
+        "partition",
         "preferred_replica",
         "records",
         "size",
@@ -59,11 +60,13 @@ class PartitionRead:
         self.preferred_replica = -1
         self.leader: tuple[int, int] | None = None
         self.more = False
+        self.partition: Partition | None = None
 
     @classmethod
-    def of(cls, entry: FetchedPartition, log: PartitionLog) -> PartitionRead:
-        """Where the log is; no records yet."""
+    def of(cls, entry: FetchedPartition, partition: Partition) -> PartitionRead:
+        """Where its log is; no records yet."""
         read = cls(entry, ErrorCode.NONE)
+        read.partition, log = partition, partition.log
         read.high_watermark = log.high_watermark
         read.last_stable_offset = log.last_stable_offset
         read.log_start_offset = log.log_start_offset
@@ -88,6 +91,12 @@ class PartitionRead:
 
     def note_sent(self) -> None:
         """It goes out."""
-        entry = self.entry
+        entry, size, partition = self.entry, self.size, self.partition
         entry.sent_high_watermark = self.high_watermark
         entry.sent_log_start_offset = self.log_start_offset
+        if not size or partition is None:
+            return
+        if entry.session.is_follower:
+            partition.traffic.replication_bytes_out += size
+        else:
+            partition.traffic.bytes_out += size

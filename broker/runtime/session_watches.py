@@ -65,7 +65,7 @@ class SessionWatches:
         return entry in self._watches
 
     def resolve(self, entry: FetchedPartition) -> Partition | ErrorCode:
-        """The partition to read from, watched from now on; or why there is none."""
+        """The partition to read from, which a session that is watched hears of from now on; or why there is none."""
         watch = self._watches.get(entry)
         if watch is not None:
             partition = watch.partition
@@ -75,6 +75,8 @@ class SessionWatches:
                 return partition
         find = self._partitions.find_replica if entry.session.reads_replicas else self._partitions.find
         found = find(entry.topic.name, entry.topic.topic_id, entry.index)
+        if not entry.session.is_watched:
+            return found
         if watch is None or found is not watch.partition:
             self.release(entry)
             if not isinstance(found, ErrorCode):
@@ -86,16 +88,6 @@ class SessionWatches:
     def find(self, entry: FetchedPartition) -> Partition | ErrorCode:
         """The partition that it was read from, which is not watched from now on."""
         return self._partitions.find_replica(entry.topic.name, entry.topic.topic_id, entry.index)
-
-    def count_sent(self, entry: FetchedPartition, size: int) -> None:
-        """So many bytes of its records go out."""
-        watch = self._watches.get(entry)
-        if watch is None:
-            return
-        if entry.session.is_follower:
-            watch.partition.traffic.replication_bytes_out += size
-        else:
-            watch.partition.traffic.bytes_out += size
 
     def release(self, entry: FetchedPartition) -> None:
         """Stop watching."""

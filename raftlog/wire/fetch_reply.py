@@ -33,6 +33,7 @@ _INT16 = Struct(">h")
 _ABORTED = Struct(">qq")
 _DIVERGING = Struct(">iq")
 _LEADER = Struct(">ii")
+_SHORT = 127  # a length below it is one byte
 _NULL = _INT32.pack(-1)  # a null array, and "no preferred read replica"
 
 
@@ -154,15 +155,19 @@ def _begun(
 
 
 def _ended(head: bytearray, writer: _Writer, correlation_id: int, nodes: Sequence[Node]) -> list[Any]:
-    if writer.flexible:
+    if nodes:
         writer.nodes(nodes)
-    pieces = writer.finish()
-    _FRAME.pack_into(head, 0, writer.length - _INT32.size, correlation_id)
+    elif writer.flexible:
+        writer.memory.append(0)
+    memory, pieces = writer.memory, writer.pieces
+    if memory:
+        pieces.append(memory)
+    _FRAME.pack_into(head, 0, writer.length + len(memory) - _INT32.size, correlation_id)
     return pieces
 
 
 class _Writer:
-    """Writes fields into memory, and starts a new buffer behind each range."""
+    """Writes fields into memory, and starts a new buffer behind each range. `length`: of all before that buffer."""
 
     __slots__ = ("flexible", "length", "memory", "pieces", "version")
 
@@ -173,25 +178,27 @@ class _Writer:
         self.pieces: list[Any] = []
         self.length = 0
 
-    def finish(self) -> list[Any]:
-        self.length += len(self.memory)
-        if self.memory:
-            self.pieces.append(self.memory)
-        return self.pieces
-
     def end_topic(self) -> None:
         if self.flexible:
             self.memory.append(0)
 
     def count(self, count: int) -> None:
-        self.memory += encode_unsigned_varint(count + 1) if self.flexible else _INT32.pack(count)
+        if not self.flexible:
+            self.memory += _INT32.pack(count)
+        elif count < _SHORT:
+            self.memory.append(count + 1)
+        else:
+            self.memory += encode_unsigned_varint(count + 1)
 
     def topic(self, topic: Topic) -> None:
         if self.version >= _IDS_SINCE:
             self.memory += topic.topic_id
             return
         name = topic.name.encode()
-        self.memory += encode_unsigned_varint(len(name) + 1) if self.flexible else _INT16.pack(len(name))
+        if self.flexible:
+            self.count(len(name))
+        else:
+            self.memory += _INT16.pack(len(name))
         self.memory += name
 
     def partition(self, read: PartitionReply) -> None:
@@ -202,17 +209,19 @@ class _Writer:
             )
         else:
             self.memory += _PARTITION_V4.pack(index, read.error, read.high_watermark, read.last_stable_offset)
-        self._aborted(read.aborted)
+        if read.aborted is None:
+            self.memory += b"\x00" if self.flexible else _NULL
+        else:
+            self._aborted(read.aborted)
         if self.version >= _PREFERRED_REPLICA_SINCE:
             self.memory += _NULL if read.preferred_replica < 0 else _INT32.pack(read.preferred_replica)
         self._records(read.records)
-        if self.flexible:
+        if read.diverging is not None or read.leader is not None:
             self._tags(read)
+        elif self.flexible:
+            self.memory.append(0)
 
-    def _aborted(self, aborted: Iterable[Aborted] | None) -> None:
-        if aborted is None:
-            self.memory += b"\x00" if self.flexible else _NULL
-            return
+    def _aborted(self, aborted: Iterable[Aborted]) -> None:
         transactions = list(aborted)
         self.count(len(transactions))
         for transaction in transactions:
@@ -232,8 +241,7 @@ class _Writer:
             self.memory += records
 
     def _tags(self, read: PartitionReply) -> None:
-        if read.diverging is None and read.leader is None:
-            self.memory.append(0)
+        if not self.flexible:
             return
         self.memory.append((read.diverging is not None) + (read.leader is not None))
         if read.diverging is not None:
@@ -245,9 +253,6 @@ class _Writer:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """The tags at the end: number 0, where leaders are (KIP-951)."""
-        if not nodes:
-            self.memory.append(0)
-            return
         end = self.memory
         self.memory = bytearray()
         self.count(len(nodes))

@@ -92,7 +92,7 @@ class FetchSession:
     read found nothing, and comes back when the partition or the client's position moves. `dirty` holds the partitions
     without records to send, of which the other side does not know the high watermark or the log's start: the next
     answer says them. `is_waiting`: a request of it is delayed. A follower's session has its broker's id and epoch
-    (KIP-903).
+    (KIP-903). `is_watched`: it hears when its partitions move; a consumer's without an id does once its request waits.
     """
 
     __slots__ = (
@@ -102,6 +102,7 @@ class FetchSession:
         "is_follower",
         "is_lost",
         "is_waiting",
+        "is_watched",
         "last_used_ms",
         "partitions",
         "rack",
@@ -135,6 +136,7 @@ class FetchSession:
         self.rack = ""
         self.reads_replicas = False
         self.is_waiting = False
+        self.is_watched = session_id != NO_SESSION or self.is_follower
 
     def put(self, topic: TopicKey, index: int) -> FetchedPartition:
         """The partition's entry, made if it is new, marked as ready."""
@@ -236,7 +238,8 @@ class FetchSessions:
         uses_ids = version >= _IDS_SINCE
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self.close(request.session_id)
+            if request.session_id != NO_SESSION:
+                self.close(request.session_id)
             # A new session is worth its memory only for a client that has partitions to fetch.
             wants_session = epoch == INITIAL_EPOCH and bool(request.topics)
             session = self._begin(replica_id, uses_ids, now_ms, wants_session)
@@ -378,7 +381,8 @@ class FetchSessions:
 
     def dissolve(self, session: FetchSession) -> None:
         """Release a session's partitions; also for one that has no id."""
-        self.released += session.partitions.values()
+        if session.is_watched:
+            self.released += session.partitions.values()
         session.partitions.clear()
         session.ready.clear()
         session.dirty.clear()
