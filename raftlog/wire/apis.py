@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cached_property
 from importlib import import_module
 from types import MappingProxyType
 
@@ -75,8 +76,6 @@ class Api:
     which Kafka therefore names and refuses (KAFKA-18659).
     """
 
-    __slots__ = ("advertised_min", "flexible_from", "key", "max_version", "min_version", "name")
-
     def __init__(
         self,
         key: ApiKey,
@@ -96,11 +95,11 @@ class Api:
     def __repr__(self) -> str:
         return f"<api {self.key.value} {self.name} v{self.min_version}-{self.max_version}>"
 
-    @property
+    @cached_property
     def request(self) -> type[Message]:
         return self._message("Request")
 
-    @property
+    @cached_property
     def response(self) -> type[Message]:
         return self._message("Response")
 
