@@ -40,7 +40,6 @@ from raftlog.wire.messages.offset_fetch import (
 from raftlog.wire.schema import ZERO_UUID
 
 _SEVERAL_GROUPS_FROM = 8
-_GROUP_ERROR_FROM = 2
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
@@ -210,8 +209,9 @@ async def _response(
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
     topics = group.topics
-    if group.error_code and version < _GROUP_ERROR_FROM:
-        # The oldest version has no place for an error but the partitions.
+    if group.error_code:
+        # The oldest version has no other place, and aiokafka looks at no other: it takes partitions that are not named
+        # for partitions without an offset, and reads all again.
         topics = _refused_topics(request, group.error_code)
     pace = Pace()
     return OffsetFetchResponse(

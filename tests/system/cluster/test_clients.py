@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing import BrokerProcess
@@ -66,6 +67,21 @@ async def test_aiokafka_produces_and_consumes_in_a_group(world: World, name: str
         received = await take_async(client, RECORDS)
         await client.commit()
     assert sorted(record.value for record in received) == sorted(values(name))
+
+
+async def test_aiokafka_finds_its_committed_offset_when_it_asks_a_broker_that_coordinates_no_more(
+    world: World, name: str
+) -> None:
+    world.create(name)
+    partition = AioTopicPartition(name, 0)
+    async with consuming(world.bootstrap, group_id=f"{name}-group") as client:
+        client.assign([partition])
+        await client.commit({partition: 7})
+        with world.client() as connected:
+            coordinator = connected.admin.coordinator(f"{name}-group")
+        for other in {broker.node_id for broker in world.cluster.brokers} - {coordinator}:
+            client._coordinator.coordinator_id = other  # as it still is for who has not heard of a failover
+            assert await client.committed(partition) == 7
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
