@@ -20,6 +20,7 @@ from raftlog.broker.core.group.offsets import (
     TopicQuery,
     fetch_all_offsets,
     fetch_offsets,
+    refused_offsets,
 )
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.runtime.group_lag import Lags
@@ -40,6 +41,7 @@ from raftlog.wire.messages.offset_fetch import (
 from raftlog.wire.schema import ZERO_UUID
 
 _SEVERAL_GROUPS_FROM = 8
+_UNSTABLE_FROM = 7
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
@@ -48,7 +50,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
     groups = _distinct(request.groups) if version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
 
     def done(fetched: list[OffsetFetchResponseGroup]) -> None:
-        context.in_turns(_response(version, fetched, request), finish)
+        context.in_turns(_response(version, fetched), finish)
 
     def finish(response: OffsetFetchResponse) -> None:
         if request.with_lag:
@@ -143,28 +145,40 @@ def _fetch(
         known = host.shard.groups.get(group.group_id)
         error = ErrorCode.NONE if known is None else known.check_fetch(group.member_id, group.member_epoch)
         if error is not ErrorCode.NONE:
-            refuse(error)
+            refuse(queries, error)
             return
         if group.topics is None:
             every = fetch_all_offsets(host.shard, group.group_id, image, require_stable=require_stable)
             fetched = iter([topic for topic in every if not by_id or topic.topic_id != ZERO_UUID])
         else:
             fetched = fetch_offsets(host.shard, group.group_id, queries, require_stable=require_stable)
-        host.commit(Decision(fetched, []), tell, refuse)
+        host.commit(Decision(fetched, []), tell, partial(refuse, queries))
 
     def tell(fetched: Iterator[FetchedTopic]) -> None:
-        context.in_turns(_group_response(context, group.group_id, fetched), answer)
+        context.in_turns(_group_response(context, group.group_id, fetched, ErrorCode.NONE), answer)
 
-    def refuse(error: ErrorCode) -> None:
+    def refuse(queries: list[TopicQuery], error: ErrorCode) -> None:
         if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             # Consumers before Kafka 3.9 take that one here for final; this one they understand.
             error = ErrorCode.NOT_COORDINATOR
-        answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
+        fetched = refused_offsets(queries, _refusal_of_partitions(context.api_version, error))
+        context.in_turns(_group_response(context, group.group_id, fetched, error), answer)
 
     def run(queries: list[TopicQuery]) -> None:
-        context.services.groups.run(group.group_id, partial(fetch, queries), refuse)
+        context.services.groups.run(group.group_id, partial(fetch, queries), partial(refuse, queries))
 
     context.in_turns(_queries(context, group.topics or ()), run)
+
+
+def _refusal_of_partitions(version: int, error: ErrorCode) -> ErrorCode:
+    """What is said of each partition when its group is refused; NONE for nothing. Kafka says nothing from v2 on.
+
+    aiokafka, which speaks v3, looks only there, and takes partitions that are not named for partitions without an
+    offset. librdkafka asks another coordinator, but does not ask it for the offsets again, unless they were unstable.
+    """
+    if version < _UNSTABLE_FROM:
+        return error
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if error is ErrorCode.NOT_COORDINATOR else ErrorCode.NONE
 
 
 def _query(
@@ -178,7 +192,7 @@ def _query(
 
 
 async def _group_response(
-    context: RequestContext, group_id: str, fetched: Iterator[FetchedTopic]
+    context: RequestContext, group_id: str, fetched: Iterator[FetchedTopic], error: ErrorCode
 ) -> OffsetFetchResponseGroup:
     pace = Pace()
     topics = [
@@ -189,7 +203,7 @@ async def _group_response(
     ]
     # The request may have been as small as one that names no topics.
     context.is_large = context.is_large or sum([len(topic.partitions) for topic in topics]) > ENTRIES_PER_TURN
-    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error)
 
 
 def _partition(fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
@@ -202,17 +216,10 @@ def _partition(fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
     )
 
 
-async def _response(
-    version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest
-) -> OffsetFetchResponse:
+async def _response(version: int, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     if version >= _SEVERAL_GROUPS_FROM:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
-    topics = group.topics
-    if group.error_code:
-        # The oldest version has no other place, and aiokafka looks at no other: it takes partitions that are not named
-        # for partitions without an offset, and reads all again.
-        topics = _refused_topics(request, group.error_code)
     pace = Pace()
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -220,7 +227,7 @@ async def _response(
             OffsetFetchResponseTopic(
                 name=topic.name, partitions=await pace.each(topic.partitions, _partition_of_old_version)
             )
-            for topic in topics
+            for topic in group.topics
         ],
     )
 
@@ -233,16 +240,3 @@ def _partition_of_old_version(partition: OffsetFetchResponsePartitions) -> Offse
         metadata=partition.metadata,
         error_code=partition.error_code,
     )
-
-
-def _refused_topics(request: OffsetFetchRequest, error: int) -> list[OffsetFetchResponseTopics]:
-    return [
-        OffsetFetchResponseTopics(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in request.topics or ()
-    ]

@@ -247,6 +247,13 @@ def fetch_offsets(
     return _by_topic(queries, _stable(queries, known, group, require_stable=require_stable))
 
 
+def refused_offsets(queries: Iterable[TopicQuery], error: ErrorCode) -> Iterator[FetchedTopic]:
+    """That error for each partition; of NONE no topics."""
+    if error is not ErrorCode.NONE:
+        for name, topic_id, partitions in queries:
+            yield FetchedTopic(name or "", topic_id, partitions, [error] * len(partitions))
+
+
 def _by_topic(
     queries: Iterable[TopicQuery], known: Sequence[CommittedOffset | ErrorCode | None]
 ) -> Iterator[FetchedTopic]:

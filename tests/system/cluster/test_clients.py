@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, TopicPartition
 
+from raftlog.broker.core.coordinator.shared import coordinator_partition
 from raftlog.testing import BrokerProcess
 from tests import java
 from tests.system.clients.confluent import consumer, produce, read_all, take
@@ -119,6 +121,38 @@ def test_committed_offsets_outlive_the_coordinator(world: World, name: str) -> N
     with consumer(world.bootstrap, group) as client:
         (committed,) = client.committed([TopicPartition(name, 0)], timeout=30)
     assert committed.offset == RECORDS
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_confluent_kafka_goes_on_when_it_asks_a_broker_for_offsets_that_coordinates_no_more(
+    world: World, name: str, isolation: str
+) -> None:
+    world.create(name)
+    group = f"{name}-group"
+    produce(world.bootstrap, name, [{"value": value} for value in values(name)])
+    with consumer(world.bootstrap, group, isolation_level=isolation) as client:
+        client.commit(offsets=[TopicPartition(name, 0, 7)], asynchronous=False)
+        with coordinator_elsewhere(world, group):
+            client.assign([TopicPartition(name, 0)])
+            assert [message.offset() for message in take(client, 1)] == [7]
+
+
+@contextmanager
+def coordinator_elsewhere(world: World, group: str) -> Iterator[None]:
+    """Within the block the replica that coordinated the group is none any more."""
+    with world.client() as client:
+        coordinator = client.admin.coordinator(group)
+        partitions = client.admin.topic("__consumer_offsets").partitions
+        index = coordinator_partition(group, len(partitions))
+        (replicas,) = [each.replica_nodes for each in partitions if each.partition_index == index]
+        partition = "__consumer_offsets", index
+        client.admin.reassign({partition: [each for each in replicas if each != coordinator]})
+        wait_until(lambda: not client.admin.reassignments(), "the coordinator has moved")
+        try:
+            yield
+        finally:
+            client.admin.reassign({partition: replicas})
+            wait_until(lambda: not client.admin.reassignments(), "the replica is back")
 
 
 class TestJava:
