@@ -181,10 +181,13 @@ def client_controller_id(context: RequestContext, image: MetadataImage) -> int:
     use it: it may be fenced because its disk is full, and decides all the same.
     """
     leader, own_id = context.services.controller.controller_id, context.services.node_id
-    usable = [broker_id for broker_id, broker in image.brokers.items() if not broker.fenced]
-    if leader < 0 or not usable:
+    if leader < 0:
         return -1
-    return next((broker_id for broker_id in (leader, own_id) if broker_id in usable), min(usable))
+    for broker_id in (leader, own_id):
+        broker = image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            return broker_id
+    return min((broker_id for broker_id, broker in image.brokers.items() if not broker.fenced), default=-1)
 
 
 def _reply(context: RequestContext, request: MetadataRequest, topics: bytes) -> bytes:
