@@ -15,10 +15,14 @@ class StopRequested(BaseException):
     """Somebody wants this process to end; not an Exception, so nothing on the way swallows it."""
 
 
+def _never() -> bool:
+    return False
+
+
 class StopSignals:
     """What `stop_signals_raise` gives: a way to put the exception off while a step must not be cut in two."""
 
-    def __init__(self, ends_early: Callable[[], bool]) -> None:
+    def __init__(self, ends_early: Callable[[], bool] = _never) -> None:
         self._ends_early = ends_early
         self._held = False
         self._noted = False
@@ -50,7 +54,7 @@ class StopSignals:
 
 
 @contextmanager
-def stop_signals_raise(ends_early: Callable[[], bool] = lambda: False) -> Iterator[StopSignals]:
+def stop_signals_raise(ends_early: Callable[[], bool] = _never) -> Iterator[StopSignals]:
     """Within the block the first stop signal raises StopRequested in the main thread; later ones are ignored,
     so that they cannot interrupt the cleaning up that the first one caused.
 
