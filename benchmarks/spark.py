@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -254,7 +254,13 @@ def spread(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def session() -> Any:
+def setting(text: str) -> tuple[str, str]:
+    """Name and value."""
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def session(settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     from raftlog.pipeline import RaftlogDataSource
@@ -267,6 +273,7 @@ def session() -> Any:
         "spark.log.level": "ERROR",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        **settings,
     }.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
@@ -315,6 +322,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
     parser.add_argument("--only", choices=["read", "noop", "stream", "start", "write", "batches", "latency"])
+    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="NAME=VALUE", help="of Spark")
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -326,7 +334,7 @@ def main() -> None:
             fill(broker, TINY_ROWS, options.size, options.partitions, TINY)
             fill(broker, BATCH_ROWS * BATCHES_NUMBER, options.size, options.partitions, BATCHES)
         readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
-        spark = session()
+        spark = session(dict(options.conf))
         stack.callback(spark.stop)
         run = Run(spark, options.rows, directory)
         pids = [broker.pid for broker in brokers]

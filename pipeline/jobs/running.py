@@ -185,7 +185,9 @@ def session(name: str, options: argparse.Namespace) -> Any:
     settings = key_values(options.conf, "--conf")
     if not is_remote:
         needs_java()
-        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **settings}
+        # Over TCP each Python that Spark starts a task in may wait 40 ms for an acknowledgement.
+        quick = {"spark.python.unix.domain.socket.enabled": "true"}
+        settings = {**quick, "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **settings}
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         own = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
