@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from raftlog.testing import Cluster
-from tests.system.cluster.world import World, Writer, wait_until
+from tests.system.cluster.world import DEADLINE_SECONDS, World, Writer, wait_until
 
 SIZE_MB = 24
 
@@ -46,16 +47,20 @@ def fill(ballast: Path) -> None:
             pass
 
 
-def topic_of(world: World, *, led_by_2: bool) -> str:
-    """A topic with one partition, of whichever leader is wanted."""
-    names = (f"filling-{number}" for number in range(12))
-    return next(name for name in names if (world.leader(world.create(name)).node_id == 2) is led_by_2)
+def topic_led_by(world: World, leader: int) -> str:
+    """A topic with one partition, whose first replica this is."""
+    replicas = sorted((1, 2, 3), key=lambda broker: broker != leader)
+    admin = world.admin()
+    new = NewTopic("filling", 1, replica_assignment=[replicas])
+    admin.create_topics([new])["filling"].result(DEADLINE_SECONDS)
+    world.wait_until_in_sync("filling")
+    return "filling"
 
 
 def test_a_leader_whose_disk_is_full_has_others_lead_and_comes_back_by_itself(tmp_path: Path, small_disk: Path) -> None:
     with started(tmp_path) as world:
         broker = world.cluster.broker(2)
-        topic = topic_of(world, led_by_2=True)
+        topic = topic_led_by(world, 2)
         with Writer(world.bootstrap, topic) as writer:
             writer.wait_for_more()
             fill(small_disk / "ballast")
@@ -72,7 +77,7 @@ def test_a_leader_whose_disk_is_full_has_others_lead_and_comes_back_by_itself(tm
 def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk: Path) -> None:
     with started(tmp_path) as world:
         cluster = world.cluster
-        topic = topic_of(world, led_by_2=False)
+        topic = topic_led_by(world, 1)
         ballast = small_disk / "ballast"
         with Writer(world.bootstrap, topic) as writer:
             writer.wait_for_more()
