@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
+from raftlog.cli.arguments import key_values
 from raftlog.pipeline.demo.kills import descendants
 
 SOURCE, TINY, BATCHES = "source", "tiny", "batches"
@@ -254,12 +255,6 @@ def spread(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def setting(text: str) -> tuple[str, str]:
-    """Name and value."""
-    name, _, value = text.partition("=")
-    return name, value
-
-
 def session(settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
@@ -322,7 +317,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
     parser.add_argument("--only", choices=["read", "noop", "stream", "start", "write", "batches", "latency"])
-    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="NAME=VALUE", help="of Spark")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark")
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -334,7 +329,7 @@ def main() -> None:
             fill(broker, TINY_ROWS, options.size, options.partitions, TINY)
             fill(broker, BATCH_ROWS * BATCHES_NUMBER, options.size, options.partitions, BATCHES)
         readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
-        spark = session(dict(options.conf))
+        spark = session(key_values(options.conf, "--conf"))
         stack.callback(spark.stop)
         run = Run(spark, options.rows, directory)
         pids = [broker.pid for broker in brokers]

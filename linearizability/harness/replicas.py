@@ -57,14 +57,14 @@ def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool)
     shortest goes, which must be as far as the high watermark. What nobody answers for is unknown.
     """
     found = _when_in_sync(system, topics)
-    different, silent = _differences(system, topics, found) if compares else ([], [])
+    different = _differences(system, topics, found) if compares else []
     anomalies = []
     if found.late:
         words = "After all faults were healed a replica never came into sync again."
         anomalies.append(_anomaly("replica-not-in-sync", words, found.late))
     if different:
         anomalies.append(_anomaly("replicas-differ", "Replicas in sync hold different batches, or not all.", different))
-    doubts = [f"its replicas are not known: {each}" for each in [*found.unanswered, *silent]]
+    doubts = [f"its replicas are not known: {each}" for each in found.unanswered]
     return {
         "model": "replicas",
         "file": "history.jsonl",
@@ -123,17 +123,16 @@ def _out_of_sync(topic: str, count: int, partitions: Mapping[int, dict[str, Any]
             yield f"{topic}-{index} has replicas {each['replicas']}, of them in sync {each['isr']}"
 
 
-def _differences(system: System, topics: Mapping[str, int], replicas: Replicas) -> tuple[list[str], list[str]]:
-    """What differs, and what nobody answers for."""
+def _differences(system: System, topics: Mapping[str, int], replicas: Replicas) -> list[str]:
+    """In words. A topic whose high watermarks nobody tells is `unanswered`."""
     found: list[str] = []
-    silent: list[str] = []
     for topic, partitions in replicas.partitions.items():
         count = topics[topic]
         try:
             committed = _high_watermarks(system, topic, count)  # asked for first: from here on it can only be more
         except KafkaError as error:
             committed = {}
-            silent.append(f"{topic}: {error}")
+            replicas.unanswered.append(f"{topic}: {error}")
         for index, partition in partitions.items():
             name = f"{topic}-{index}"
             folders = {each: system.data_directory(each) / name for each in partition["isr"]}
@@ -143,7 +142,7 @@ def _differences(system: System, topics: Mapping[str, int], replicas: Replicas) 
                 found += _too_short(name, logs, starts, committed.get((topic, index), 0))
             if index < count and len(logs) > 1:
                 found += _different(name, logs)
-    return found, silent
+    return found
 
 
 def _high_watermarks(system: System, topic: str, count: int) -> dict[tuple[str, int], int]:

@@ -121,7 +121,7 @@ class Run:
             self._load(clients, nemesis, folder)
             self._is_loading = False
             folder.phase("heal")
-            self._tell("healing")
+            self._tell("stopped: healing; stop once more for no verdict" if self._stopped.is_set() else "healing")
             nemesis.stop()
             self._wait_until_clients_work(clients)
             folder.phase("final")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from raftlog.linearizability.harness.judge import Ruling
-    from raftlog.linearizability.harness.run import Run
     from raftlog.linearizability.harness.settings import RunSettings
 
 EXIT_NOT_SERVED = 69  # EX_UNAVAILABLE: the system did not start, so nothing was verified
@@ -120,7 +119,7 @@ def _verify(options: argparse.Namespace) -> int:
     progress = _Progress()
     verification = Run(settings, progress.say)
     try:
-        with stop_signals_raise(lambda: _ends_early(verification)):
+        with stop_signals_raise(verification.stop):
             ruling = verification.verify()
     except FileExistsError as error:
         raise UsageError(str(error), "choose another folder, or a new one, with --output") from None
@@ -137,13 +136,6 @@ def _verify(options: argparse.Namespace) -> int:
     if options.html:
         write_report(options.html, accounts_of([str(settings.directory)], None, None))
     return EXIT_CODES[ruling.status]
-
-
-def _ends_early(verification: Run) -> bool:
-    does = verification.stop()
-    if does:
-        notice("stopped early: healing, and judging what there is; stop once more for no verdict")
-    return does
 
 
 def settings_of(options: argparse.Namespace) -> RunSettings:

@@ -155,10 +155,8 @@ def _begun(
 
 
 def _ended(head: bytearray, writer: _Writer, correlation_id: int, nodes: Sequence[Node]) -> list[Any]:
-    if nodes:
+    if writer.flexible:
         writer.nodes(nodes)
-    elif writer.flexible:
-        writer.memory.append(0)
     memory, pieces = writer.memory, writer.pieces
     if memory:
         pieces.append(memory)
@@ -216,10 +214,8 @@ class _Writer:
         if self.version >= _PREFERRED_REPLICA_SINCE:
             self.memory += _NULL if read.preferred_replica < 0 else _INT32.pack(read.preferred_replica)
         self._records(read.records)
-        if read.diverging is not None or read.leader is not None:
+        if self.flexible:
             self._tags(read)
-        elif self.flexible:
-            self.memory.append(0)
 
     def _aborted(self, aborted: Iterable[Aborted]) -> None:
         transactions = list(aborted)
@@ -241,7 +237,8 @@ class _Writer:
             self.memory += records
 
     def _tags(self, read: PartitionReply) -> None:
-        if not self.flexible:
+        if read.diverging is None and read.leader is None:
+            self.memory.append(0)
             return
         self.memory.append((read.diverging is not None) + (read.leader is not None))
         if read.diverging is not None:
@@ -253,6 +250,9 @@ class _Writer:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """The tags at the end: number 0, where leaders are (KIP-951)."""
+        if not nodes:
+            self.memory.append(0)
+            return
         end = self.memory
         self.memory = bytearray()
         self.count(len(nodes))

@@ -79,10 +79,7 @@ async def test_aiokafka_finds_its_committed_offset_when_it_asks_a_broker_that_co
     async with consuming(world.bootstrap, group_id=f"{name}-group") as client:
         client.assign([partition])
         await client.commit({partition: 7})
-        with world.client() as connected:
-            coordinator = connected.admin.coordinator(f"{name}-group")
-        for other in {broker.node_id for broker in world.cluster.brokers} - {coordinator}:
-            client._coordinator.coordinator_id = other  # as it still is for who has not heard of a failover
+        with coordinator_elsewhere(world, f"{name}-group"):
             assert await client.committed(partition) == 7
 
 
