@@ -260,7 +260,7 @@ def session(settings: Mapping[str, str]) -> Any:
 
     from raftlog.pipeline import RaftlogDataSource
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = ",".join(sorted(str(path) for path in (PEERS / "spark-kafka").glob("*.jar")))
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.driver.memory", "3g")
     for name, value in {

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from raftlog.cli.arguments import Parser, add_connection, add_json, key_values, positive_count
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.client.core.errors import KafkaError
+from raftlog.pipeline import spark_python
 from raftlog.pipeline.jobs.java import needs_java
 
 Say = Callable[[str], None]
@@ -189,7 +190,7 @@ def session(name: str, options: argparse.Namespace) -> Any:
         quick = {"spark.python.unix.domain.socket.enabled": "true"}
         settings = {**quick, "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **settings}
     if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", spark_python.command())
         own = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
         settings = {**own, "spark.sql.shuffle.partitions": "4", **settings}
     builder = SparkSession.builder.appName(f"raftlog {name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from raftlog.client import SyncClient
 from raftlog.client.producer import Outgoing
+from raftlog.pipeline import spark_python
 from tests.conftest import Broker
 from tests.paths import SPARK_JARS
 
@@ -48,7 +48,7 @@ def start_spark(master: str = "local[2,4]", **more: str) -> Any:
 
     from raftlog.pipeline import RaftlogDataSource
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = spark_python.command()
     builder = SparkSession.builder.master(master)
     for name, value in {**SETTINGS, **more}.items():
         builder = builder.config(name, value)
