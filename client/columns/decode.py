@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raftlog.client.columns.scan import PADDING, Bytes, Ints, Unusual, record_starts, spans, varints
+from raftlog.client.columns.scan import PADDING, Bytes, Ints, Unusual, record_places, spans, varints
 from raftlog.client.core.errors import DamagedRecords
 from raftlog.client.core.fetched import Piece, Slice, decode_piece, in_order, verify
 from raftlog.client.core.isolation import AbortedFilter
@@ -144,20 +144,19 @@ def _decode_at_once(pieces: Sequence[Piece], payloads: Sequence[bytes]) -> Colum
     if (counts < 0).any() or counts.sum() * (1 + 6) > size:
         raise Unusual
     count = int(counts.sum())
-    bodies, ends = record_starts(data, size, count)
+    bodies, ends = record_places(joined, size, count)
     firsts = np.concatenate(([0], np.cumsum(counts)))
     bounds = np.cumsum([len(payload) for payload in payloads])
     last = firsts[1:][counts > 0] - 1
     if (ends[last] != bounds[counts > 0]).any():
         raise Unusual  # a batch has more or fewer records than it says
-    limit = len(data) - 1
-    stamps, positions = varints(data, bodies + 1, limit)
-    deltas, positions = varints(data, positions, limit)
-    key_from, key_to, no_key = spans(data, positions, ends, limit)
-    value_from, value_to, no_value = spans(data, key_to, ends, limit)
-    header_counts, positions = varints(data, value_to, limit)
+    stamps, positions = varints(data, bodies + 1)
+    deltas, positions = varints(data, positions)
+    key_from, key_to, no_key = spans(data, positions, ends)
+    value_from, value_to, no_value = spans(data, key_to, ends)
+    header_counts, positions = varints(data, value_to)
     _check_order(deltas, firsts, pieces)
-    headers = _headers(data, header_counts, positions, ends, limit)
+    headers = _headers(data, header_counts, positions, ends)
     offsets = np.repeat([piece.header.base_offset for piece in pieces], counts) + deltas
     timestamps, kinds = _timestamps(pieces, counts, stamps)
     buffer = pa.py_buffer(joined)
@@ -209,7 +208,7 @@ def _binary(buffer: pa.Buffer, begin: Ints, end: Ints, null: Any) -> pa.Array:
     return everything.take(pa.array(wanted, mask=null if null.any() else None))
 
 
-def _headers(data: Bytes, counts: Ints, positions: Ints, ends: Ints, limit: int) -> pa.Array:
+def _headers(data: Bytes, counts: Ints, positions: Ints, ends: Ints) -> pa.Array:
     if not counts.any():
         if (positions != ends).any():
             raise Unusual
@@ -220,8 +219,8 @@ def _headers(data: Bytes, counts: Ints, positions: Ints, ends: Ints, limit: int)
     positions = positions.copy()
     for number in range(int(counts.max())):
         rows = np.flatnonzero(counts > number)
-        name_from, name_to, no_name = spans(data, positions[rows], ends[rows], limit)
-        value_from, value_to, no_value = spans(data, name_to, ends[rows], limit)
+        name_from, name_to, no_name = spans(data, positions[rows], ends[rows])
+        value_from, value_to, no_value = spans(data, name_to, ends[rows])
         if no_name.any():
             raise Unusual
         positions[rows] = value_to

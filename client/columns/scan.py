@@ -1,8 +1,8 @@
-"""Finds the records and fields of many batches at once, with NumPy: no Python for a single record.
+"""Finds the records and fields of many batches at once.
 
-A record begins where the one before ends, which is known only from its length: a chain. It is followed for all records
-together: every place where a record could begin (a length, then the attributes byte, which is 0) knows its successor,
-and successors of successors are looked up in rounds, each of which doubles how many records are known.
+A record begins where the one before ends, which is known only from its length. That chain is followed length by length:
+with NumPy every byte that could begin a record would have to be looked at, which takes longer. A stretch of records of
+one length is found at once. The fields of the records are found with NumPy, for all together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Places: TypeAlias = npt.NDArray[np.int32]
 
 PADDING = 16
 """Zero bytes behind the data, so that a number that is cut short reads as something, and is refused by its place."""
-LENGTH_BYTES_MAX = 5
 MIN_BODY = 6
+LENGTH_BITS = 35
+EQUAL_LENGTHS = 8
+"""After so many equal lengths in a row it is looked for a stretch of them."""
+STRETCH_MIN = 32
+"""So many records are looked at together, and each time that all had the same length, twice as many."""
 VARLONG_BYTES_MAX = 10
 
 
@@ -27,67 +30,88 @@ class Unusual(Exception):
     """The bytes are damaged, or written in a way that only the scan record by record understands."""
 
 
-def record_starts(data: Bytes, size: int, count: int) -> tuple[Ints, Ints]:
-    """Where the bodies (attributes) of `count` records that fill `data[:size]` begin, and where they end."""
-    if count == 0:
-        if size:
-            raise Unusual
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    starts, bodies, ends = _candidates(data, size)
-    dead = len(starts)
-    # A set without initialization: what is read at a place counts only if that entry points back to the place.
-    index = np.empty(size + 1, np.int32)
-    index[starts] = np.arange(dead, dtype=np.int32)
-    starts = np.append(starts, size)
-    successor = np.append(index[ends], dead)
-    successor[(successor < 0) | (successor > dead)] = dead
-    successor[:-1][starts[successor[:-1]] != ends] = dead
-    first = index[:1]
-    if not 0 <= first[0] < dead or starts[first[0]] != 0:
+def record_places(joined: bytes, size: int, count: int) -> tuple[Ints, Ints]:
+    """Where the bodies (attributes) of `count` records that fill `joined[:size]` begin, and where they end.
+
+    Behind those are PADDING zero bytes. Raises Unusual.
+    """
+    try:
+        starts = _starts(joined, size, count)
+    except IndexError:
+        raise Unusual from None
+    data = np.frombuffer(joined, np.uint8)
+    lengths, bodies = varints(data, starts[:-1])
+    ends = starts[1:]
+    if (bodies + lengths != ends).any() or (lengths < MIN_BODY).any() or data.take(bodies).any():
         raise Unusual
-    orbit = first.copy()
-    while len(orbit) < count:
-        orbit = np.concatenate((orbit, successor[orbit]))
-        successor = successor[successor]
-    orbit = orbit[:count]
-    if (orbit == dead).any() or ends[orbit[-1]] != size:
-        raise Unusual
-    return bodies[orbit].astype(np.int64), ends[orbit].astype(np.int64)
+    return bodies, ends
 
 
-def _candidates(data: Bytes, size: int) -> tuple[Places, Places, Places]:
-    """Every place where a record could begin: its length, its body, its end. Nobody writes a length that ends in 0."""
-    mask = data[1:size] == 0
-    mask &= data[: size - 1] - np.uint8(1) < 0x7F
-    rest = np.flatnonzero(mask).astype(np.int32) + 1
-    starts, bodies, ends = [], [], []
-    for width in range(1, LENGTH_BYTES_MAX + 1):
-        first = rest - width
-        raw = data[first].astype(np.int64) & 0x7F
-        for byte in range(1, width):
-            raw |= (data[first + byte].astype(np.int64) & 0x7F) << (7 * byte)
-        end = rest + (raw >> 1)
-        fits = np.flatnonzero((raw >= 2 * MIN_BODY) & (raw & 1 == 0) & (end <= size))
-        starts.append(first[fits])
-        bodies.append(rest[fits])
-        ends.append(end[fits].astype(np.int32))
-        rest = rest[rest > width]
-        rest = rest[data[rest - width - 1] >= 0x80]
-        if not len(rest):
+def _starts(joined: bytes, size: int, count: int) -> Ints:
+    """Where records begin, and at last where the last one ends."""
+    starts = np.empty(count + 1, np.int64)
+    found = at = 0
+    while found < count:
+        several, length, after = _until_lengths_repeat(joined, at, count - found)
+        starts[found : found + len(several)] = several
+        found += len(several)
+        step = after - several[-1]
+        stretch = _stretch(joined, after, step, length, count - found)
+        at = after + stretch * step
+        starts[found : found + stretch] = np.arange(after, at, step)
+        found += stretch
+    if at != size:
+        raise Unusual
+    starts[count] = size
+    return starts
+
+
+def _until_lengths_repeat(joined: bytes, at: int, most: int) -> tuple[list[int], bytes, int]:
+    """Where records begin, the bytes of the last one's length, and where the one behind it begins."""
+    starts: list[int] = []
+    before = repeats = body = 0
+    for _ in range(most):
+        starts.append(at)
+        raw = byte = joined[at]
+        body, shift = at + 1, 7
+        while byte > 0x7F and shift < LENGTH_BITS:
+            byte = joined[body]
+            raw += (byte - 1) << shift
+            body += 1
+            shift += 7
+        at = body + (raw >> 1)
+        if raw != before:
+            before, repeats = raw, 0
+        elif (repeats := repeats + 1) == EQUAL_LENGTHS:
             break
-    return np.concatenate(starts), np.concatenate(bodies), np.concatenate(ends)
+    return starts, joined[starts[-1] : body], at
 
 
-def varints(data: Bytes, positions: Ints, limit: int) -> tuple[Ints, Ints]:
-    """The signed numbers at these positions, and the positions behind them."""
-    first = data[np.minimum(positions, limit)]
+def _stretch(joined: bytes, at: int, step: int, length: bytes, most: int) -> int:
+    """How many records from `at` on, `most` at the most, have a length of these bytes and take `step` bytes."""
+    found, look = 0, STRETCH_MIN
+    while True:
+        number = min(look, most - found)
+        first, end = at + found * step, at + (found + number) * step
+        for place, byte in enumerate(length):
+            column = joined[first + place : end : step]
+            number = min(number, len(column) - len(column.lstrip(bytes((byte,)))))
+        found += number
+        if number < look:
+            return found
+        look *= 2
+
+
+def varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
+    """The signed numbers at these positions, and the positions behind them. What lies behind the data is not read."""
+    first = data.take(positions, mode="clip")
     raw = (first & 0x7F).astype(np.int64)
     positions = positions + 1
-    more = np.flatnonzero(first & 0x80)
+    more = np.flatnonzero(first >= 0x80)
     for byte in range(1, VARLONG_BYTES_MAX):
         if not len(more):
-            return (raw >> 1 & 0x7FFF_FFFF_FFFF_FFFF) ^ -(raw & 1), positions
-        following = data[np.minimum(positions[more], limit)]
+            break
+        following = data.take(positions.take(more), mode="clip")
         raw[more] |= (following & 0x7F).astype(np.int64) << (7 * byte)
         positions[more] += 1
         more = more[following >= 0x80]
@@ -96,9 +120,9 @@ def varints(data: Bytes, positions: Ints, limit: int) -> tuple[Ints, Ints]:
     return (raw >> 1 & 0x7FFF_FFFF_FFFF_FFFF) ^ -(raw & 1), positions
 
 
-def spans(data: Bytes, positions: Ints, ends: Ints, limit: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def spans(data: Bytes, positions: Ints, ends: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """Byte fields with a length before them: where each begins and ends, and which are null."""
-    lengths, begin = varints(data, positions, limit)
+    lengths, begin = varints(data, positions)
     null = lengths < 0
     if null.any():
         if (lengths < -1).any():

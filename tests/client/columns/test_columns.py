@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from raftlog.client import Client, Outgoing
 from raftlog.client.columns.decode import SCHEMA, read_batches, to_table
+from raftlog.client.columns.scan import PADDING, record_places
 from raftlog.client.core.errors import DamagedRecords
 from raftlog.client.core.fetched import Piece, Slice
 from raftlog.wire.batch import (
@@ -26,13 +27,21 @@ from raftlog.wire.batch import (
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.messages.fetch import AbortedTransaction
+from raftlog.wire.varint import read_varint
 from tests.effort import examples
 
 FIELDS = st.none() | st.binary(max_size=200) | st.integers(0, 300).map(bytes)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=4).map(tuple)
-RECORDS = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(0, 2**41), FIELDS, FIELDS, HEADERS | st.just(())), min_size=1, max_size=30
-)
+ROWS = st.tuples(st.integers(1, 3), st.integers(0, 2**41), FIELDS, FIELDS, HEADERS | st.just(()))
+SIZED = st.tuples(st.integers(0, 9), st.integers(0, 200) | st.integers(8_150, 8_210), st.integers(1, 150))
+"""Key and value of how many bytes, and of how many records: such stretches are found at once."""
+
+
+def of_equal_sizes(stretches: list[tuple[int, int, int]]) -> list[tuple[int, int, bytes | None, bytes | None, object]]:
+    return [(1, 7, bytes(key), b"v" * value, ()) for key, value, count in stretches for _ in range(count)]
+
+
+RECORDS = st.lists(ROWS, min_size=1, max_size=30) | st.lists(SIZED, min_size=1, max_size=4).map(of_equal_sizes)
 
 
 def batch_of(rows: list[tuple[int, int, bytes | None, bytes | None, object]], base: int, **options: object) -> bytes:
@@ -90,6 +99,21 @@ def test_any_batches_read_the_same(
 
 
 @settings(max_examples=examples(40))
+@given(RECORDS)
+def test_the_places_of_records_are_found_all_at_once(
+    rows: list[tuple[int, int, bytes | None, bytes | None, object]],
+) -> None:
+    payload = batch_of(rows, 5)[HEADER_SIZE:]
+    bodies, ends = record_places(payload + bytes(PADDING), len(payload), len(rows))
+    at = 0
+    for body, end in zip(bodies.tolist(), ends.tolist(), strict=True):
+        length, expected = read_varint(payload, at)
+        assert (body, end) == (expected, expected + length)
+        at = end
+    assert at == len(payload)
+
+
+@settings(max_examples=examples(40))
 @given(RECORDS, st.data())
 def test_a_part_of_a_batch_reads_the_same(
     rows: list[tuple[int, int, bytes | None, bytes | None, object]], data: st.DataObject
@@ -117,6 +141,13 @@ def test_damaged_batches_are_told_with_their_place(
     mended = assemble_batch(header, bytes(bad[HEADER_SIZE:]))
     pieces = [*pieces_of(good), *pieces_of(mended)]
     check_same(pieces)
+
+
+@pytest.mark.parametrize("byte", [0x00, 0x01, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("count", [1, 9, 40_000])
+def test_bytes_that_are_no_records_are_told_with_their_place(byte: int, count: int) -> None:
+    header = parse_header(batch_of([(1, 0, None, b"v", ())], 3))._replace(records_count=count)
+    check_same(pieces_of(assemble_batch(header, bytes([byte]) * 300_000)))
 
 
 def test_a_payload_that_is_no_compressed_data_is_told_with_its_place() -> None:
