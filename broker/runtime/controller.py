@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
@@ -56,6 +56,9 @@ RETRY_SECONDS = 0.02
 CHANGES_TOGETHER = 100
 """Topics or partitions of one command: some milliseconds."""
 
+PARTS_UNDER_WAY_MAX = 4
+"""Commands of requests for more that wait to be committed at the same time."""
+
 
 class InternalTopic(NamedTuple):
     """One of the broker's own topics. `cap_replication`: with fewer brokers than replicas, take all brokers."""
@@ -90,7 +93,7 @@ class Controller:
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
         self._producer_ids = asyncio.Lock()
-        self._large_changes = asyncio.Lock()
+        self._parts_under_way = asyncio.Semaphore(PARTS_UNDER_WAY_MAX)
         # Looks at a command before this node, leading, decides it: what the leader hears of brokers comes in here.
         self.before_deciding: Callable[[Command[Any]], Command[Any]] | None = None
         self._forwarding: Forwarding | None = None
@@ -188,23 +191,39 @@ class Controller:
         return self._refused(command, failure)
 
     async def execute_in_parts(
-        self, changes: Sequence[Q], command: Callable[[tuple[Q, ...]], Command[R]], timeout_seconds: float
+        self,
+        changes: Sequence[Q],
+        command: Callable[[tuple[Q, ...]], Command[R]],
+        timeout_seconds: float,
+        *,
+        under_way_max: int = PARTS_UNDER_WAY_MAX,
     ) -> AsyncIterator[R]:
         """Carry out changes that succeed or fail each on its own, CHANGES_TOGETHER in a command: the commands' answers,
-        in order. Others have their turn between, also those who ask for as much.
+        in order. Others have their turn between, also those who ask for as much. While `under_way_max` commands wait
+        to be committed, or PARTS_UNDER_WAY_MAX of all requests, no other one begins.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        alone: AbstractAsyncContextManager[Any] = self._large_changes
         if len(changes) <= CHANGES_TOGETHER:
-            alone = nullcontext()
-        for start in range(0, len(changes), CHANGES_TOGETHER):
-            async with alone:
-                if start:
-                    await asyncio.sleep(0)
+            if changes:
+                yield await self.execute(command(tuple(changes)), timeout_seconds)
+            return
+        under_way: deque[asyncio.Task[R]] = deque()
+        try:
+            for start in range(0, len(changes), CHANGES_TOGETHER):
+                if len(under_way) == under_way_max:
+                    yield await under_way.popleft()
                 together = command(tuple(changes[start : start + CHANGES_TOGETHER]))
-                answer = await self.execute(together, max(0.0, deadline - loop.time()))
-            yield answer
+                await self._parts_under_way.acquire()
+                part = loop.create_task(self.execute(together, max(0.0, deadline - loop.time())))
+                part.add_done_callback(lambda _: self._parts_under_way.release())
+                under_way.append(part)
+                await asyncio.sleep(0)  # in this turn it is decided
+            while under_way:
+                yield await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
 
     async def execute_as_leader(self, command: Command[R]) -> R:
         """Carry out what this node has found out as the leader, or nothing: its successor judges for itself."""
@@ -301,7 +320,7 @@ class Controller:
         def command(together: tuple[str, ...]) -> CreateTopics:
             return CreateTopics(tuple(map(NewTopic, together)), internal=True)
 
-        async for answer in self.execute_in_parts(ordinary, command, COMMAND_SECONDS_MAX):
+        async for answer in self.execute_in_parts(ordinary, command, COMMAND_SECONDS_MAX, under_way_max=1):
             found += answer.results
             made += sum(result.num_partitions for result in answer.results if result.error is ErrorCode.NONE)
             if made >= MAX_PARTITIONS_PER_REQUEST:

@@ -12,7 +12,12 @@ import pytest
 
 from raftlog.broker.api.request_timeouts import SHARE
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.runtime.controller import COMMAND_SECONDS_MAX, Controller
+from raftlog.broker.runtime.controller import (
+    CHANGES_TOGETHER,
+    COMMAND_SECONDS_MAX,
+    PARTS_UNDER_WAY_MAX,
+    Controller,
+)
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.client.sync import SyncClient
 from raftlog.metadata.commands import (
@@ -69,6 +74,43 @@ async def test_commands_made_at_once_see_each_other(tmp_path: Path) -> None:
         errors = [result.error for result in results]
         assert errors.count(ErrorCode.NONE) == 1
         assert errors.count(ErrorCode.TOPIC_ALREADY_EXISTS) == 19
+
+
+async def test_some_parts_of_large_requests_wait_for_their_commit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AdminWorld(tmp_path) as world:
+        begun: list[str] = []
+        room = asyncio.Event()
+        execute = world.controller.execute
+
+        async def hold(command: CreateTopics, seconds: float) -> object:
+            begun.append(command.topics[0].name)
+            await room.wait()
+            return await execute(command, seconds)
+
+        def command(names: tuple[str, ...]) -> CreateTopics:
+            return CreateTopics(tuple(map(NewTopic, names)))
+
+        async def create(names: list[str]) -> list[str]:
+            answers = world.controller.execute_in_parts(names, command, COMMAND_SECONDS_MAX)
+            return [result.name async for answer in answers for result in answer.results]
+
+        monkeypatch.setattr(world.controller, "execute", hold)
+        wanted = [[f"{letter}{number}" for number in range(5 * CHANGES_TOGETHER + 7)] for letter in "abc"]
+        given_up, *requests = (asyncio.create_task(create(names)) for names in wanted)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        waiting = begun.copy()
+        assert len(waiting) == PARTS_UNDER_WAY_MAX and waiting[:2] == ["a0", "b0"]
+        given_up.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        makes_room = [name for name in waiting if name.startswith("a")]
+        assert len(begun) == len(waiting + makes_room)
+        room.set()
+        assert await asyncio.gather(*requests) == wanted[1:], "answers come in the order of the request"
+        assert set(world.image.topics) == {name for names in wanted[1:] for name in names}
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
