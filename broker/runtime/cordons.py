@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 
 from raftlog.broker.runtime.controller import Controller
-from raftlog.metadata.cluster_commands import BrokerHeartbeat
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
 
@@ -32,6 +31,8 @@ class Cordons:
             self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
+        from raftlog.metadata.cluster_commands import BrokerHeartbeat
+
         while (own := self._controller.image.brokers.get(self._node_id)) is not None:
             cordoned = tuple(each for each in own.directories if each in self._cordoned())
             if cordoned == own.cordoned_directories:

@@ -134,6 +134,14 @@ def test_a_usage_error_is_raised_before_the_broker_is_loaded() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def test_a_broker_alone_loads_nothing_that_only_several_need() -> None:
+    program = (
+        "import sys, raftlog.broker.main; "
+        "assert not [m for m in sys.modules if m.startswith('raftlog.metadata.cluster_')]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
 @pytest.fixture
 def process(tmp_path: Path):  # type: ignore[no-untyped-def]
     """A broker that a test starts itself; gone afterwards whatever happens."""
