@@ -28,7 +28,7 @@ def unpacked(entries: Sequence[str], own: Sequence[str]) -> list[str]:
 def _unpacked(entry: str, own: Sequence[str]) -> str | None:
     """None where what an archive holds is installed: a Spark that came with pip is a package itself."""
     home, lib, archive = entry.rpartition("/python/lib/")
-    if not lib or not archive.endswith(".zip"):
+    if not lib or not archive.startswith(("pyspark.zip", "py4j-")):
         return entry
     if os.path.exists(f"{home}/__init__.py"):
         return None if any(_is_same(os.path.dirname(home), folder) for folder in own) else entry

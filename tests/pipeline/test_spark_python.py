@@ -21,7 +21,8 @@ def spark_in(home: Path, *modules: str) -> list[str]:
 
 def test_archives_of_an_installed_pyspark_are_left_out(tmp_path: Path) -> None:
     archives = spark_in(tmp_path / "pyspark", "__init__.py")
-    assert unpacked([*archives, "/opt/mine"], ["/usr/lib", str(tmp_path)]) == ["/opt/mine"]
+    mine = f"{tmp_path}/pyspark/python/lib/mine.zip"
+    assert unpacked([*archives, mine, "/opt/mine"], ["/usr/lib", str(tmp_path)]) == [mine, "/opt/mine"]
 
 
 def test_archives_of_a_pyspark_of_another_python_stay(tmp_path: Path) -> None:
