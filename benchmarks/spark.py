@@ -112,7 +112,9 @@ class Run:
         arrivals = Arrivals(who.bootstrap, target)
         query = self._with_checkpoint(self._copying(who, source, target)).start()
         try:
-            return arrivals.of_steady_rows(source)
+            found = arrivals.of_steady_rows(source)
+            print(f"{who.name}: ms of a micro-batch {stages(query)}")
+            return found
         finally:
             query.stop()
             arrivals.close()
@@ -195,6 +197,12 @@ class Arrivals:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def stages(query: Any) -> dict[str, float]:
+    """Milliseconds of the steps of its latest micro-batches, medians."""
+    durations = [progress.durationMs for progress in query.recentProgress[-50:] if progress.numInputRows]
+    return {step: statistics.median(each.get(step, 0) for each in durations) for step in durations[-1]}
 
 
 def cpu(brokers: list[int]) -> Cpu:
