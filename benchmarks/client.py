@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.brokers import Raftlog, create_topic
@@ -186,20 +187,26 @@ def beside(others: list[Cost], ours: list[Cost]) -> str:
     return f"{statistics.median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f}), {less:.2f}"
 
 
-def show_decoding(size: int) -> None:
-    """Record batches as a producer makes them, in memory, into Arrow's columns: CPU seconds of one core."""
+def show_decoding(smallest: int, largest: int) -> None:
+    """Record batches as a producer makes them, in memory, into Arrow's columns: CPU seconds of one core.
+
+    Values have `smallest` to `largest` bytes, in no order.
+    """
     from raftlog.client.columns.decode import read_batches
     from raftlog.wire.batch import Record, encode_batch
 
-    count = BATCH_BYTES // (size + 10)
-    records = [Record(at, 1_700_000_000_000 + at, None, b"x" * size) for at in range(64 * count)]
+    count, sizes = BATCH_BYTES // ((smallest + largest) // 2 + 10), Random(1)
+    records = [
+        Record(at, 1_700_000_000_000 + at, None, b"x" * sizes.randint(smallest, largest)) for at in range(64 * count)
+    ]
     firsts = range(0, len(records), count)
     together = b"".join(encode_batch(records[first : first + count], base_offset=first) for first in firsts)
     read_batches("topic", 0, together)  # imports what Arrow needs for it
     began, decoded = time.process_time(), 0
     while decoded < DECODED:
         decoded += read_batches("topic", 0, together).num_rows
-    print(f"decoded into Arrow: {decoded / (time.process_time() - began):,.0f} records of {size} B in a CPU second")
+    rate = decoded / (time.process_time() - began)
+    print(f"decoded into Arrow: {rate:,.0f} records of {smallest} to {largest} B in a CPU second")
 
 
 def show_import() -> None:
@@ -231,7 +238,8 @@ def main() -> None:
     print(f"{options.records:,} records of {options.size} B, median of {options.rounds}")
     show("produce", produced, options.records)
     show("consume", consumed, options.records)
-    show_decoding(options.size)
+    show_decoding(options.size, options.size)
+    show_decoding(options.size // 2, options.size + options.size // 2)
     show_import()
 
 

@@ -1,7 +1,7 @@
 """`raftlog-spark-python`: the Python for Spark's workers that need not compile PySpark each time it starts.
 
 Spark puts `pyspark.zip` first on the path of every Python that it starts, and of what is imported from an archive
-Python keeps no bytecode: a second for every streaming query. The same modules lie unpacked beside it.
+Python keeps no bytecode: half a second for every streaming query. The same modules lie unpacked beside it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,13 @@ def _unpacked(entry: str, own: Sequence[str]) -> str | None:
     if not lib or not archive.startswith(("pyspark.zip", "py4j-")):
         return entry
     if os.path.exists(f"{home}/__init__.py"):
-        return None if any(_is_same(os.path.dirname(home), folder) for folder in own) else entry
+        return None if os.path.realpath(os.path.dirname(home)) in map(os.path.realpath, own) else entry
     has_modules = archive == "pyspark.zip" and os.path.exists(f"{home}/python/pyspark/__init__.py")
     return f"{home}/python" if has_modules else entry
 
 
-def _is_same(one: str, other: str) -> bool:
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
-
-
 def main() -> None:
+    """Become this Python, with the arguments given and a PYTHONPATH of folders."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     own = [folder for folder in sys.path if folder not in given]
     os.environ["PYTHONPATH"] = os.pathsep.join(unpacked(given, own))

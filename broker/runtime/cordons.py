@@ -31,6 +31,7 @@ class Cordons:
             self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
+        # Imported here: a broker alone starts sooner without the commands of clusters, and rarely has to tell.
         from raftlog.metadata.cluster_commands import BrokerHeartbeat
 
         while (own := self._controller.image.brokers.get(self._node_id)) is not None:

@@ -12,13 +12,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from raftlog.wire.errors import Malformed
+from raftlog.wire.varint import finish_unsigned_varint
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 PADDING = 16
 """Zero bytes behind the data, so that a number that is cut short reads as something, and is refused by its place."""
 MIN_BODY = 6
-LENGTH_BITS = 35
 EQUAL_LENGTHS = 8
 """After so many equal lengths in a row it is looked for a stretch of them."""
 STRETCH_MIN = 32
@@ -37,7 +39,7 @@ def record_places(joined: bytes, size: int, count: int) -> tuple[Ints, Ints]:
     """
     try:
         starts = _starts(joined, size, count)
-    except IndexError:
+    except (IndexError, Malformed):
         raise Unusual from None
     data = np.frombuffer(joined, np.uint8)
     lengths, bodies = varints(data, starts[:-1])
@@ -72,13 +74,12 @@ def _until_lengths_repeat(joined: bytes, at: int, most: int) -> tuple[list[int],
     before = repeats = body = 0
     for _ in range(most):
         starts.append(at)
-        raw = byte = joined[at]
-        body, shift = at + 1, 7
-        while byte > 0x7F and shift < LENGTH_BITS:
-            byte = joined[body]
-            raw += (byte - 1) << shift
+        raw, body = joined[at], at + 1
+        if raw > 0x7F and joined[body] > 0x7F:
+            raw, body = finish_unsigned_varint(joined, body, raw)
+        elif raw > 0x7F:  # most are such: a call for each would cost half as much again
+            raw += (joined[body] - 1) << 7
             body += 1
-            shift += 7
         at = body + (raw >> 1)
         if raw != before:
             before, repeats = raw, 0
