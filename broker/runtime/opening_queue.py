@@ -9,9 +9,10 @@ OPENING_SECONDS = 0.02
 """How long opening replicated partitions may hold the event loop at a time. What one slice opens gets back its ISRs in
 one change of the metadata: shorter ones make more of these.
 """
+MANY = 100
 MORE_SECONDS = 0.05
-"""When more come while some wait, as when thousands of topics are created, they are waited for until none came for so
-long: what brings them need not wait for slices on each broker.
+"""While more than so many wait, as when thousands of topics are created, none is opened until none came for so long: what brings
+them need not wait for slices on each broker.
 """
 WAIT_SECONDS_MAX = 0.5
 """How long, at most, before the next slice."""
@@ -30,7 +31,7 @@ class OpeningQueue:
         # With whom to tell when it is open.
         self._waiting: dict[tuple[bytes, int], tuple[Callable[[], None], ...]] = {}
         self._is_scheduled = False
-        self._more_came = False
+        self._last_came = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -41,10 +42,11 @@ class OpeningQueue:
     def add(self, topic_id: bytes, index: int) -> None:
         """Open it soon."""
         self._waiting.setdefault((topic_id, index), ())
-        self._more_came = True
+        loop = asyncio.get_running_loop()
+        self._last_came = loop.time()
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._open_some)
+            loop.call_soon(self._go_on, loop.time() + WAIT_SECONDS_MAX)
 
     def on_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
         """Call back when the partition, which waits, has been opened, or cannot be."""
@@ -68,15 +70,14 @@ class OpeningQueue:
                 break
         self._is_scheduled = bool(self._waiting)
         if self._waiting:
-            self._more_came = False
             loop.call_soon(self._go_on, until + WAIT_SECONDS_MAX)
         else:
             self._opened_all()
 
     def _go_on(self, wait_until: float) -> None:
         loop = asyncio.get_running_loop()
-        if self._more_came and loop.time() < wait_until:
-            self._more_came = False
-            loop.call_later(MORE_SECONDS, self._go_on, wait_until)
+        opens_at = min(self._last_came + MORE_SECONDS, wait_until)
+        if len(self._waiting) > MANY and loop.time() < opens_at:
+            loop.call_at(opens_at, self._go_on, wait_until)
         else:
             self._open_some()
