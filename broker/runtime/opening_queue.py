@@ -11,8 +11,8 @@ one change of the metadata: shorter ones make more of these.
 """
 MANY = 100
 MORE_SECONDS = 0.05
-"""While more than so many wait, as when thousands of topics are created, none is opened until none came for so long: what brings
-them need not wait for slices on each broker.
+"""While more than so many wait, as when thousands of topics are created, none is opened until none came for so long:
+what brings them need not wait for slices on each broker.
 """
 WAIT_SECONDS_MAX = 0.5
 """How long, at most, before the next slice."""

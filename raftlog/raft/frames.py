@@ -12,7 +12,8 @@ from struct import Struct
 from typing import Any, NamedTuple, cast
 
 import msgpack
-from crc32c import crc32c
+
+from raftlog.wire.checksum import crc32c
 
 MAGIC = b"RLJ1"
 _HEADER = Struct("<4sII")
