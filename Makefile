@@ -93,6 +93,8 @@ test: lint compiled $(SPARK)
 # Unit tests by folder, without those that are marked for taking seconds, Java or processes of their own.
 UNIT := tests/raftlog tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
 
+# Much of its time its tests wait.
+check: WORKERS = 4
 check: lint
 	RAFTLOG_TEST_EFFORT=0.1 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
 

@@ -134,6 +134,7 @@ async def test_a_request_that_takes_too_long_is_told_as_such_and_reading_goes_on
             assert [record.value for record in await consumer.poll(timeout=DEADLINE_SECONDS)] == [b"1"]
 
 
+@pytest.mark.long
 async def test_a_block_that_is_cancelled_while_its_records_are_waited_for_is_aborted(broker_proxy: Proxy) -> None:
     """No other transaction could begin otherwise."""
     async with (

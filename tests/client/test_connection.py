@@ -193,6 +193,7 @@ async def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Calla
     assert found.node_id == 7 and unsteady.connections == 3
 
 
+@pytest.mark.long
 async def test_a_broker_that_stands_still_is_left_by_a_call_whose_time_was_over_first(
     broker: Broker, peer: Callable[[Behaviour], Peer]
 ) -> None:

@@ -223,6 +223,7 @@ def test_of_a_log_that_is_cut_while_it_is_read_no_offset_is_read_twice(
             assert offsets == list(range(3, 9))
 
 
+@pytest.mark.long
 def test_a_log_whose_end_nobody_can_tell_is_not_taken_for_one_that_ends() -> None:
     """What it ended with when it was read last says nothing: its leader may not have known what is committed."""
     with Kafka(brokers=1) as kafka:

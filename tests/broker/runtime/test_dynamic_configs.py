@@ -115,6 +115,7 @@ async def test_no_more_connections_are_let_in_than_was_changed(broker: Broker, n
         writer.close()
 
 
+@pytest.mark.long
 async def test_connections_that_come_too_soon_wait_and_are_let_in(tmp_path: Path) -> None:
     broker = make(tmp_path / "1", **{"quota.window.num": "2"})
     await broker.start()
@@ -142,6 +143,7 @@ def held(broker: Broker) -> int:
     return len(broker.listeners._server._held)
 
 
+@pytest.mark.long
 async def test_a_listener_has_a_rate_of_its_own_and_brokers_do_not_wait_for_clients(tmp_path: Path) -> None:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",

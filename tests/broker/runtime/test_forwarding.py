@@ -150,6 +150,7 @@ async def test_an_isr_counts_for_its_leader_only_when_it_has_replayed_it(
         assert [result.error for result in answer.results] == [ErrorCode.INVALID_UPDATE_VERSION]
 
 
+@pytest.mark.long
 async def test_a_broker_whose_disk_stands_still_does_not_fall_silent(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         slow, leader = world.followers[0], world.leader

@@ -46,6 +46,7 @@ def test_appended_records_survive_kills_pauses_partitions_and_votes_taken(tmp_pa
     assert run["verdict"]["checks"][0]["measurements"]["operations"]["send"]["ok"] > 20
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_heals_and_judges_what_there_is(tmp_path: Path) -> None:
     def stop() -> None:
         wait_until(

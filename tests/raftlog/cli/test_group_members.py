@@ -121,6 +121,7 @@ def test_a_group_of_the_consumer_protocol_is_described_too(on_broker: Run, broke
         consumer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("holder", ["classic", "consumer"])
 def test_a_member_that_gets_no_partition_says_so_and_how_to_go_on(
     on_broker: Run, broker: Broker, name: str, member: Start, holder: str

@@ -66,6 +66,7 @@ def test_our_consumer_commits_as_the_member_that_polled_last(kafka: Kafka, kafka
         second.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_commit_that_is_refused_when_it_is_sent_again_may_have_happened(
     kafka: Kafka, kafka_topic: str, name: str
@@ -90,6 +91,7 @@ def test_a_commit_that_is_refused_when_it_is_sent_again_may_have_happened(
         consumer.close()
 
 
+@pytest.mark.long
 def test_what_aiokafka_gave_up_after_trying_again_may_have_happened_at_first(kafka: Kafka, kafka_topic: str) -> None:
     kafka.seed(kafka_topic, ["a"])
     producer = library("aiokafka").producer(kafka.bootstrap_servers, "again", ProducerChoice(idempotent=False))
