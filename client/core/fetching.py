@@ -26,6 +26,7 @@ COMMITTED = -1000
 REPLICA_SECONDS = 300.0
 """So long is a replica that the leader preferred read from, before the leader is asked again (KIP-392)."""
 RETRY_SECONDS = 0.1
+NO_END = 1 << 63
 
 
 class Received(Enum):
@@ -140,7 +141,9 @@ class PartitionState:
 class Fetching:
     """All partitions that are read. Times are seconds of any one clock."""
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(self, settings: ConsumerSettings, end: int = NO_END) -> None:
+        """`end`: of each partition nothing is wanted from this offset on."""
+        self.end = end
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self._settings = settings
         self.set_back: list[TopicPartition] = []
@@ -187,7 +190,7 @@ class Fetching:
         for partition, state in self.partitions.items():
             if state.is_held or state.position is None or state.buffered >= limit or state.retry_at > now:
                 continue
-            if state.failure is not None:
+            if state.failure is not None or state.fetched_to >= self.end:
                 continue
             is_there = state.replica in known.nodes and now < state.replica_until
             node = state.replica if is_there else known.leader(partition)
@@ -264,6 +267,8 @@ class Fetching:
                     state.buffered += header.size
                 state.fetched_to = header.next_offset
                 state.last_epoch = header.partition_leader_epoch
+                if state.fetched_to >= self.end:
+                    break
         except CorruptRecord as error:
             state.failure = DamagedRecords(*partition, state.fetched_to, str(error))
             return Received.RECORDS

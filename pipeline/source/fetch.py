@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from raftlog.client.core.errors import Rejected, TimedOut
 from raftlog.client.core.fetch_session import Wanted
 from raftlog.client.core.fetched import Slice
-from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching
+from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching, Received
 from raftlog.client.core.metadata import ClusterMetadata, TopicPartition
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
@@ -18,8 +18,12 @@ from raftlog.pipeline.session import Session, session
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import PartitionData
 
 EVERYTHING = 1 << 62
+RECORD_BYTES = 1024
+"""What an offset is taken for before the first ones have come; then for what those had."""
+SPARE_BYTES = 64 * 1024
 
 
 def read_range(options: SourceOptions, wanted: Range) -> Iterator[Slice]:
@@ -37,19 +41,34 @@ async def _start(running: Session, options: SourceOptions, wanted: Range) -> Ran
     return RangeReader(running, options, wanted)
 
 
-class FetchingUpTo(Fetching):
-    """Asks for nothing behind `end`: at the end of a log a broker would keep the request, and those behind it."""
+class FetchingRange(Fetching):
+    """Asks for as many bytes as a range of offsets may have: small ranges of a long log would be fetched with all that
+    comes behind them.
+    """
 
     def __init__(self, settings: ConsumerSettings, end: int) -> None:
-        super().__init__(settings)
-        self._end = end
+        super().__init__(settings, end)
+        self._record_bytes = RECORD_BYTES
 
     def wanted(
         self, now: float, known: ClusterMetadata
     ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:
-        if all(state.fetched_to >= self._end for state in self.partitions.values()):
-            return {}, []
-        return super().wanted(now, known)
+        found, unled = super().wanted(now, known)
+        return {
+            node: {partition: self._with_bytes(wanted) for partition, wanted in partitions.items()}
+            for node, partitions in found.items()
+        }, unled
+
+    def received(self, partition: TopicPartition, sent: Wanted, data: PartitionData, now: float) -> Received:
+        received = super().received(partition, sent, data, now)
+        state = self.partitions.get(partition)
+        if data.records and state is not None and state.fetched_to > sent.offset:
+            self._record_bytes = -(-len(data.records) // (state.fetched_to - sent.offset))
+        return received
+
+    def _with_bytes(self, wanted: Wanted) -> Wanted:
+        likely = (self.end - wanted.offset) * self._record_bytes + SPARE_BYTES
+        return wanted._replace(max_bytes=min(wanted.max_bytes, likely))
 
 
 class RangeReader:
@@ -68,7 +87,7 @@ class RangeReader:
         self._options = options
         self._wanted = wanted
         self._partition = (wanted.topic, wanted.partition)
-        self._fetching = FetchingUpTo(settings, wanted.end)
+        self._fetching = FetchingRange(settings, wanted.end)
         self._fetching.assign(self._partition, wanted.start)
         self._fetcher = Fetcher(self._router, self._fetching, settings)
         self._done = False

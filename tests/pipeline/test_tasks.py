@@ -15,7 +15,7 @@ from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
 from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
 from raftlog.pipeline.source import fetch
-from raftlog.pipeline.source.fetch import RangeReader, read_range
+from raftlog.pipeline.source.fetch import SPARE_BYTES, FetchingRange, RangeReader, read_range
 from raftlog.pipeline.source.options import COLUMNS, parse_source
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.pipeline.source.rows import arrow_schema, record_batches
@@ -47,6 +47,26 @@ def test_a_range_is_read_from_its_start_to_before_its_end(broker: Broker, topic:
     name = topic([b"%d" % at for at in range(20)])
     assert read(broker, Range(name, 0, 3, 9)) == [b"%d" % at for at in range(3, 9)]
     assert read(broker, Range(name, 0, 0, 20), **{"kafka.max.partition.fetch.bytes": "1"})[-1] == b"19"
+
+
+@pytest.mark.parametrize(("size", "offsets", "fetches_max"), [(1_000, 30, 1), (50_000, 30, 3)])
+def test_of_a_long_log_little_more_is_fetched_than_a_small_range_has(
+    broker: Broker, topic: Topic, client: SyncClient, size: int, offsets: int, fetches_max: int
+) -> None:
+    name = topic()
+    for _ in range(3):
+        fill(client, name, [bytes(size)] * (3_000_000 // size))
+    asked: list[int] = []
+    received = FetchingRange.received
+
+    def counted(self: FetchingRange, *given: Any) -> Any:
+        asked.append(len(given[2].records or b""))
+        return received(self, *given)
+
+    with patch.object(FetchingRange, "received", counted):
+        assert len(read(broker, Range(name, 0, 10, 10 + offsets))) == offsets
+    assert len(asked) <= fetches_max
+    assert sum(asked) < 2 * size * offsets + 2 * SPARE_BYTES
 
 
 def test_a_range_that_ends_with_what_nobody_sees_ends_without_waiting(
