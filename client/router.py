@@ -61,6 +61,11 @@ class Router:
         self._reached = False
         self._closed = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._opening and not any(each.in_flight for each in self._connections.values())
+
     async def close(self) -> None:
         self._closed = True
         opening = list(self._opening.values())

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftlog.client.client import Client
+from raftlog.client.core.addresses import parse_addresses
 from raftlog.client.loop_thread import LoopThread
 from raftlog.client.router import Router
 from raftlog.pipeline.given import Connection
 
+if TYPE_CHECKING:
+    from raftlog.client.core.settings import ProducerOptions
+    from raftlog.client.producer import Producer
+
 T = TypeVar("T")
+
+PRODUCERS_SECONDS = 60.0
+"""How long producers go on with the same connections, and with what was learned about the cluster through them: a
+producer that lives on asks so often who leads, and how many partitions there are.
+"""
 
 
 class Session:
@@ -19,14 +30,62 @@ class Session:
 
     def __init__(self, connection: Connection) -> None:
         self._thread = LoopThread()
+        self._connection = connection
+        self._left: ProducerRouter | None = None
+        """By the last producer that was closed."""
         self.client = Client(connection.bootstrap, client_id=connection.client_id, timeout=connection.timeout)
 
     @property
     def router(self) -> Router:
         return self.client.router
 
+    async def producer(self, options: ProducerOptions) -> Producer:
+        """One that goes on with the connections of the last one that was closed. Raises BadSetting."""
+        from raftlog.client.core.settings import ProducerSettings, make_settings
+        from raftlog.client.producer import Producer
+
+        settings = make_settings(ProducerSettings, options)
+        router, self._left = self._left, None
+        if router is not None and router.is_old:
+            await router.end()
+            router = None
+        return Producer(router or ProducerRouter(self._connection, self._leave), settings)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.run(work)
+
+    def _leave(self, router: ProducerRouter) -> bool:
+        """Keep it for the next producer."""
+        is_first = self._left is None
+        if is_first:
+            self._left = router
+        return is_first
+
+
+class ProducerRouter(Router):
+    """Its connections stay when its producer is closed, unless something is under way: who comes next would wait
+    behind that.
+    """
+
+    def __init__(self, connection: Connection, leave: Callable[[ProducerRouter], bool]) -> None:
+        """`leave` says whether the next producer will have it."""
+        addresses = parse_addresses(connection.bootstrap)
+        super().__init__(addresses, client_id=connection.client_id, timeout=connection.timeout)
+        self._leave = leave
+        self._since = time.monotonic()
+
+    @property
+    def is_old(self) -> bool:
+        return time.monotonic() - self._since >= PRODUCERS_SECONDS
+
+    async def close(self) -> None:
+        if self.is_idle and not self.is_old and self._leave(self):
+            return
+        await self.end()
+
+    async def end(self) -> None:
+        """Close the connections."""
+        await super().close()
 
 
 _sessions: dict[tuple[int, Connection], Session] = {}

@@ -14,6 +14,7 @@ import random
 from raftlog.client.admin import Admin
 from raftlog.client.core.errors import ProducerFenced
 from raftlog.client.core.progress import Position
+from raftlog.client.core.settings import ProducerOptions
 from raftlog.client.offsets import committed_offsets
 from raftlog.client.router import Router
 from raftlog.pipeline.session import Session
@@ -66,8 +67,8 @@ class Owner:
 
     async def _write(self, topic: str) -> None:
         running, sink_id = self._running, self._sink_id
-        settings = {**self._options.producer, "transactional_id": owner_id(sink_id)}
-        async with running.client.producer(**settings) as producer:  # type: ignore[arg-type]
+        options: ProducerOptions = {**self._options.producer, "transactional_id": owner_id(sink_id)}
+        async with await running.producer(options) as producer:
             await producer.begin()
             if await self.look() is not None:
                 return

@@ -143,7 +143,7 @@ class AtLeastOnce:
         self._producer: Producer | None = None
 
     async def begin(self) -> None:
-        self._producer = self._running.client.producer(**self._options.producer)
+        self._producer = await self._running.producer(self._options.producer)
         self._rows = Rows(self._producer, self._options)
 
     async def send(self, batch: pa.RecordBatch) -> None:
@@ -179,8 +179,9 @@ class ExactlyOnce:
     async def begin(self) -> None:
         task = self._id
         decided = await self._owner.look()
-        options = {**self._options.producer, "transactional_id": task.transactional_id}
-        self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
+        self._producer = await self._running.producer(
+            {**self._options.producer, "transactional_id": task.transactional_id}
+        )
         self._rows = Rows(self._producer, self._options)
         await self._producer.begin()
         committed = await committed_offsets(self._running.router, task.group, require_stable=True)
@@ -244,8 +245,7 @@ class Prepared:
         if self._producer is None:
             task = self._id
             name = transactional_id(task.sink_id, task.run, task.slot)
-            options = {**self._options.producer, "transactional_id": name}
-            self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
+            self._producer = await self._running.producer({**self._options.producer, "transactional_id": name})
             self._rows = Rows(self._producer, self._options)
             await self._producer.begin()
         await self._rows.send(batch)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.client.admin import Admin
 from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.progress import Position
+from raftlog.client.core.settings import ProducerOptions
 from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.producer import Producer
 from raftlog.client.transaction_admin import ONGOING
@@ -78,12 +79,12 @@ class Driver:
         self._owner = Owner(running, options, written.sink_id, written.query, written.batch)
         self._router = running.router
         self._admin: Admin = running.client.admin
-        settings = {**options.producer, "transactional_id": driver_id(written.sink_id)}
-        self._producer: Producer = running.client.producer(**settings)  # type: ignore[arg-type]
+        self._running = running
+        self._of_producer: ProducerOptions = {**options.producer, "transactional_id": driver_id(written.sink_id)}
 
     async def commit(self) -> None:
         written = self._written
-        async with self._producer as producer:
+        async with await self._running.producer(self._of_producer) as producer:
             await producer.begin()
             found = await find_decision(self._router, written.sink_id)
             if found is None and written.prepared:
@@ -106,7 +107,7 @@ class Driver:
 
     async def abort(self) -> None:
         written = self._written
-        async with self._producer as producer:
+        async with await self._running.producer(self._of_producer) as producer:
             await producer.begin()
             found = await find_decision(self._router, written.sink_id)
             if is_decided(found, written.sink_id, written.query, written.batch):

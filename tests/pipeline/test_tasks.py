@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 
 from raftlog.client import KafkaError, SyncClient
+from raftlog.client.connection import Connection
+from raftlog.client.core.addresses import Address
+from raftlog.pipeline import session as sessions
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
@@ -277,3 +280,56 @@ def test_a_group_whose_coordinator_does_not_answer_holds_a_query_up_once(broker:
         for offset in (1, 2, 3):
             reader.commit({name: {"0": offset}})
     assert len(asked) == 1
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Address]:
+    """Where connections have been opened to."""
+    found: list[Address] = []
+    open_one = Connection.open
+
+    async def noted(address: Address, *rest: Any, **more: Any) -> Connection:
+        found.append(address)
+        return await open_one(address, *rest, **more)
+
+    monkeypatch.setattr(Connection, "open", noted)
+    return found
+
+
+def test_a_task_writes_through_the_connections_of_the_one_before_it(
+    broker: Broker, topic: Topic, opened: list[Address]
+) -> None:
+    name = topic()
+    write(broker, name, 0, [b"first"])
+    opened.clear()
+    write(broker, name, 1, [b"second"])
+    assert not opened
+    assert read(broker, Range(name, 0, 0, 3)) == [b"first", b"second"]
+
+
+def test_connections_through_which_tasks_have_written_for_long_are_opened_anew(
+    broker: Broker, topic: Topic, opened: list[Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    monkeypatch.setattr(sessions, "PRODUCERS_SECONDS", 0.0)
+    write(broker, name, 0, [b"first"])
+    opened.clear()
+    write(broker, name, 1, [b"second"])
+    assert opened
+
+
+def test_who_writes_does_not_wait_behind_what_the_last_task_was_not_answered(
+    kafka: Kafka, opened: list[Address]
+) -> None:
+    with SyncClient(kafka.bootstrap_servers) as client:
+        client.admin.create_topic("unanswered", partitions=1)
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "unanswered"}
+    given |= {"kafka.default.api.timeout.ms": "1000", "deliveryGuarantee": "at-least-once"}
+    options = parse_sink(given, [("value", "binary")], streaming=True)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"row"], pa.binary())})
+    task = TaskId("sink", "q", 0, 0, "run", 0)
+    with kafka.faults.delay("Produce", seconds=60), pytest.raises(KafkaError):
+        write_rows(options, task, iter([rows]))
+    opened.clear()
+    assert write_rows(options, task, iter([rows])) == Result(1, False)
+    assert opened
