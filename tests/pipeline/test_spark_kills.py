@@ -226,7 +226,7 @@ def brokers_dying(brokers: Cluster) -> Iterator[list[int]]:
     killed: list[int] = []
 
     def kill() -> None:
-        while not over.wait(4):
+        while not over.wait(2.5):
             broker = brokers.broker(1 + len(killed) % len(brokers.brokers))
             broker.kill()
             killed.append(broker.node_id)
