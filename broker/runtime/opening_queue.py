@@ -9,7 +9,7 @@ OPENING_SECONDS = 0.02
 """How long opening replicated partitions may hold the event loop at a time. What one slice opens gets back its ISRs in
 one change of the metadata: shorter ones make more of these.
 """
-MANY = 100
+OPENED_AT_ONCE_MAX = 100
 MORE_SECONDS = 0.05
 """While more than so many wait, as when thousands of topics are created, none is opened until none came for so long:
 what brings them need not wait for slices on each broker.
@@ -46,7 +46,7 @@ class OpeningQueue:
         self._last_came = loop.time()
         if not self._is_scheduled:
             self._is_scheduled = True
-            loop.call_soon(self._go_on, loop.time() + WAIT_SECONDS_MAX)
+            loop.call_soon(self._go_on, self._last_came + WAIT_SECONDS_MAX)
 
     def on_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
         """Call back when the partition, which waits, has been opened, or cannot be."""
@@ -77,7 +77,7 @@ class OpeningQueue:
     def _go_on(self, wait_until: float) -> None:
         loop = asyncio.get_running_loop()
         opens_at = min(self._last_came + MORE_SECONDS, wait_until)
-        if len(self._waiting) > MANY and loop.time() < opens_at:
+        if len(self._waiting) > OPENED_AT_ONCE_MAX and loop.time() < opens_at:
             loop.call_at(opens_at, self._go_on, wait_until)
         else:
             self._open_some()

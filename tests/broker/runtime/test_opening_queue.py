@@ -40,7 +40,7 @@ async def test_few_are_opened_at_once_and_without_a_pause(monkeypatch: pytest.Mo
 
 async def test_while_more_come_the_many_that_wait_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of topics are created a hundred at a time: each hundred waited for a slice on every broker."""
-    monkeypatch.setattr(opening_queue, "MANY", 1)
+    monkeypatch.setattr(opening_queue, "OPENED_AT_ONCE_MAX", 1)
     monkeypatch.setattr(opening_queue, "MORE_SECONDS", 0.02)
     monkeypatch.setattr(opening_queue, "WAIT_SECONDS_MAX", 1000.0)
     queue = Queue(monkeypatch)
@@ -54,7 +54,7 @@ async def test_while_more_come_the_many_that_wait_are_not_opened(monkeypatch: py
 
 
 async def test_the_many_are_opened_at_last_though_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening_queue, "MANY", 1)
+    monkeypatch.setattr(opening_queue, "OPENED_AT_ONCE_MAX", 1)
     monkeypatch.setattr(opening_queue, "MORE_SECONDS", 1000.0)
     monkeypatch.setattr(opening_queue, "WAIT_SECONDS_MAX", 0.02)
     queue = Queue(monkeypatch)

@@ -142,6 +142,11 @@ def test_a_broker_alone_loads_nothing_that_only_several_need() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def test_a_broker_loads_no_command_line_with_its_checksum() -> None:
+    program = "import sys, raftlog.broker.main; assert not {'crc32c', 'importlib.metadata'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
 @pytest.fixture
 def process(tmp_path: Path):  # type: ignore[no-untyped-def]
     """A broker that a test starts itself; gone afterwards whatever happens."""
