@@ -258,16 +258,17 @@ class Fetching:
         taken = 0
         try:
             for at, header in in_order(iterate_batches(records)):
-                if header.next_offset <= state.fetched_to:
+                next_offset = header.next_offset
+                if next_offset <= state.fetched_to:
                     continue
                 batch = records[at : at + header.size]
                 taken += 1
                 if not hidden.hides(header, batch) and header.records_count:
-                    state.pieces.append(Piece(header, batch, state.fetched_to, header.next_offset))
+                    state.pieces.append(Piece(header, batch, state.fetched_to, min(next_offset, self.end)))
                     state.buffered += header.size
-                state.fetched_to = header.next_offset
+                state.fetched_to = next_offset
                 state.last_epoch = header.partition_leader_epoch
-                if state.fetched_to >= self.end:
+                if next_offset >= self.end:
                     break
         except CorruptRecord as error:
             state.failure = DamagedRecords(*partition, state.fetched_to, str(error))

@@ -138,15 +138,13 @@ class RangeReader:
         return None
 
     def _take(self) -> Slice | None:
-        """What is there, cut off at the end of the range."""
+        """What is there."""
         slices = self._fetching.take(EVERYTHING)
         if not slices:
             return None
         (found,) = slices
-        end = self._wanted.end
-        self._done = found.end >= end
-        pieces = [piece if piece.end <= end else piece._replace(end=end) for piece in found.pieces if piece.first < end]
-        return found._replace(pieces=pieces)
+        self._done = found.end >= self._wanted.end
+        return found
 
     async def _go_on_behind_what_is_lost(self, position: int) -> None:
         name = f"{self._wanted.topic}[{self._wanted.partition}]"
