@@ -100,7 +100,6 @@ PASSIVE_SETTINGS = (
     "client.dns.lookup",
     "connections.max.idle.ms",
     "enable.metrics.push",
-    "metadata.max.age.ms",
     "metadata.recovery.rebootstrap.trigger.ms",
     "metadata.recovery.strategy",
     "metrics.num.samples",

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PRODUCERS_SECONDS = 60.0
-"""How long producers go on with the same connections, and with what was learned about the cluster through them: a
-producer that lives on asks so often who leads, and how many partitions there are.
-"""
-
 
 class Session:
     """An event loop in a thread, and a client of one cluster in it."""
@@ -39,14 +34,16 @@ class Session:
     def router(self) -> Router:
         return self.client.router
 
-    async def producer(self, options: ProducerOptions) -> Producer:
-        """One that goes on with the connections of the last one that was closed. Raises BadSetting."""
+    async def producer(self, options: ProducerOptions, transactional_id: str | None = None) -> Producer:
+        """One that goes on with the connections of the last one that was closed, and with what was learned about the
+        cluster through them, unless that is older than `metadata_max_age`. Raises BadSetting.
+        """
         from raftlog.client.core.settings import ProducerSettings, make_settings
         from raftlog.client.producer import Producer
 
-        settings = make_settings(ProducerSettings, options)
+        settings = make_settings(ProducerSettings, {**options, "transactional_id": transactional_id})
         router, self._left = self._left, None
-        if router is not None and router.is_old:
+        if router is not None and time.monotonic() - router.since >= settings.metadata_max_age:
             await router.end()
             router = None
         return Producer(router or ProducerRouter(self._connection, self._leave), settings)
@@ -71,17 +68,12 @@ class ProducerRouter(Router):
         """`leave` says whether the next producer will have it."""
         addresses = parse_addresses(connection.bootstrap)
         super().__init__(addresses, client_id=connection.client_id, timeout=connection.timeout)
+        self.since = time.monotonic()
         self._leave = leave
-        self._since = time.monotonic()
-
-    @property
-    def is_old(self) -> bool:
-        return time.monotonic() - self._since >= PRODUCERS_SECONDS
 
     async def close(self) -> None:
-        if self.is_idle and not self.is_old and self._leave(self):
-            return
-        await self.end()
+        if not (self.is_idle and self._leave(self)):
+            await self.end()
 
     async def end(self) -> None:
         """Close the connections."""

@@ -53,6 +53,7 @@ SETTINGS = Settings(
         "linger.ms",
         "max.in.flight.requests.per.connection",
         "max.request.size",
+        "metadata.max.age.ms",
         "request.timeout.ms",
         "transaction.timeout.ms",
     ),
@@ -206,6 +207,8 @@ def _producer(given: Given, acks: str) -> ProducerOptions:
         chosen["delivery_timeout"] = delivery / 1000
     if (request := given.number("kafka.request.timeout.ms")) is not None:
         chosen["request_timeout"] = request / 1000
+    if (age := given.number("kafka.metadata.max.age.ms", least=0)) is not None:
+        chosen["metadata_max_age"] = age / 1000
     transaction = given.number("kafka.transaction.timeout.ms")
     chosen["transaction_timeout"] = TRANSACTION_SECONDS if transaction is None else transaction / 1000
     return chosen

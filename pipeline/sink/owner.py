@@ -14,7 +14,6 @@ import random
 from raftlog.client.admin import Admin
 from raftlog.client.core.errors import ProducerFenced
 from raftlog.client.core.progress import Position
-from raftlog.client.core.settings import ProducerOptions
 from raftlog.client.offsets import committed_offsets
 from raftlog.client.router import Router
 from raftlog.pipeline.session import Session
@@ -67,8 +66,7 @@ class Owner:
 
     async def _write(self, topic: str) -> None:
         running, sink_id = self._running, self._sink_id
-        options: ProducerOptions = {**self._options.producer, "transactional_id": owner_id(sink_id)}
-        async with await running.producer(options) as producer:
+        async with await running.producer(self._options.producer, owner_id(sink_id)) as producer:
             await producer.begin()
             if await self.look() is not None:
                 return

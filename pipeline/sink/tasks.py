@@ -179,9 +179,7 @@ class ExactlyOnce:
     async def begin(self) -> None:
         task = self._id
         decided = await self._owner.look()
-        self._producer = await self._running.producer(
-            {**self._options.producer, "transactional_id": task.transactional_id}
-        )
+        self._producer = await self._running.producer(self._options.producer, task.transactional_id)
         self._rows = Rows(self._producer, self._options)
         await self._producer.begin()
         committed = await committed_offsets(self._running.router, task.group, require_stable=True)
@@ -245,7 +243,7 @@ class Prepared:
         if self._producer is None:
             task = self._id
             name = transactional_id(task.sink_id, task.run, task.slot)
-            self._producer = await self._running.producer({**self._options.producer, "transactional_id": name})
+            self._producer = await self._running.producer(self._options.producer, name)
             self._rows = Rows(self._producer, self._options)
             await self._producer.begin()
         await self._rows.send(batch)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from raftlog.client.admin import Admin
 from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.progress import Position
-from raftlog.client.core.settings import ProducerOptions
 from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.producer import Producer
 from raftlog.client.transaction_admin import ONGOING
@@ -80,11 +79,11 @@ class Driver:
         self._router = running.router
         self._admin: Admin = running.client.admin
         self._running = running
-        self._of_producer: ProducerOptions = {**options.producer, "transactional_id": driver_id(written.sink_id)}
+        self._options = options
 
     async def commit(self) -> None:
         written = self._written
-        async with await self._running.producer(self._of_producer) as producer:
+        async with await self._producer() as producer:
             await producer.begin()
             found = await find_decision(self._router, written.sink_id)
             if found is None and written.prepared:
@@ -107,13 +106,16 @@ class Driver:
 
     async def abort(self) -> None:
         written = self._written
-        async with await self._running.producer(self._of_producer) as producer:
+        async with await self._producer() as producer:
             await producer.begin()
             found = await find_decision(self._router, written.sink_id)
             if is_decided(found, written.sink_id, written.query, written.batch):
                 return
             for name in written.prepared:
                 await self._admin.abort_transaction(name)
+
+    async def _producer(self) -> Producer:
+        return await self._running.producer(self._options.producer, driver_id(self._written.sink_id))
 
     @property
     def _topic(self) -> str:

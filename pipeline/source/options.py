@@ -96,6 +96,7 @@ SETTINGS = Settings(
         "internal.throw.on.fetch.stable.offset.unsupported",
         "max.poll.interval.ms",
         "max.poll.records",
+        "metadata.max.age.ms",
         "partition.assignment.strategy",
         "request.timeout.ms",
         "session.timeout.ms",

@@ -12,7 +12,6 @@ import pytest
 from raftlog.client import KafkaError, SyncClient
 from raftlog.client.connection import Connection
 from raftlog.client.core.addresses import Address
-from raftlog.pipeline import session as sessions
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
@@ -39,8 +38,8 @@ def read(broker: Broker, wanted: Range, **options: str) -> list[bytes]:
     ]
 
 
-def write(broker: Broker, topic: str, batch: int, values: list[bytes], query: str = "q") -> Result:
-    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+def write(broker: Broker, topic: str, batch: int, values: list[bytes], query: str = "q", **more: str) -> Result:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic, **more}
     options = parse_sink(given, [("value", "binary")], streaming=True)
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
     return write_rows(options, TaskId(f"sink-{topic}", query, batch, 0, "run", 0), iter([rows]))
@@ -308,13 +307,12 @@ def test_a_task_writes_through_the_connections_of_the_one_before_it(
 
 
 def test_connections_through_which_tasks_have_written_for_long_are_opened_anew(
-    broker: Broker, topic: Topic, opened: list[Address], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: Topic, opened: list[Address]
 ) -> None:
     name = topic()
-    monkeypatch.setattr(sessions, "PRODUCERS_SECONDS", 0.0)
     write(broker, name, 0, [b"first"])
     opened.clear()
-    write(broker, name, 1, [b"second"])
+    write(broker, name, 1, [b"second"], **{"kafka.metadata.max.age.ms": "0"})
     assert opened
 
 
