@@ -43,6 +43,7 @@ class PartitionState:
 
     __slots__ = (
         "buffered",
+        "end",
         "epoch",
         "failure",
         "fetched_to",
@@ -66,8 +67,9 @@ class PartitionState:
         "topic_id",
     )
 
-    def __init__(self, position: int | None) -> None:
+    def __init__(self, position: int | None, end: int = NO_END) -> None:
         self.position = position
+        self.end = end
         self.fetched_to = position if position is not None else -1
         self.handed_to = -1
         """The end of what was handed out last; -1 if nothing was since the position was changed from outside."""
@@ -141,9 +143,7 @@ class PartitionState:
 class Fetching:
     """All partitions that are read. Times are seconds of any one clock."""
 
-    def __init__(self, settings: ConsumerSettings, end: int = NO_END) -> None:
-        """`end`: of each partition nothing is wanted from this offset on."""
-        self.end = end
+    def __init__(self, settings: ConsumerSettings) -> None:
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self._settings = settings
         self.set_back: list[TopicPartition] = []
@@ -151,8 +151,9 @@ class Fetching:
         Whoever looks takes them out.
         """
 
-    def assign(self, partition: TopicPartition, position: int | None) -> None:
-        self.partitions[partition] = PartitionState(position)
+    def assign(self, partition: TopicPartition, position: int | None, end: int = NO_END) -> None:
+        """`end`: nothing is wanted from this offset on."""
+        self.partitions[partition] = PartitionState(position, end)
 
     def ask_committed(self, partitions: Iterable[TopicPartition]) -> None:
         """Where the group stands in these is to be looked up."""
@@ -190,7 +191,7 @@ class Fetching:
         for partition, state in self.partitions.items():
             if state.is_held or state.position is None or state.buffered >= limit or state.retry_at > now:
                 continue
-            if state.failure is not None or state.fetched_to >= self.end:
+            if state.failure is not None or state.fetched_to >= state.end:
                 continue
             is_there = state.replica in known.nodes and now < state.replica_until
             node = state.replica if is_there else known.leader(partition)
@@ -264,11 +265,11 @@ class Fetching:
                 batch = records[at : at + header.size]
                 taken += 1
                 if not hidden.hides(header, batch) and header.records_count:
-                    state.pieces.append(Piece(header, batch, state.fetched_to, min(next_offset, self.end)))
+                    state.pieces.append(Piece(header, batch, state.fetched_to, min(next_offset, state.end)))
                     state.buffered += header.size
                 state.fetched_to = next_offset
                 state.last_epoch = header.partition_leader_epoch
-                if next_offset >= self.end:
+                if next_offset >= state.end:
                     break
         except CorruptRecord as error:
             state.failure = DamagedRecords(*partition, state.fetched_to, str(error))
@@ -321,13 +322,13 @@ class Fetching:
             (state.pieces or state.failure is not None) and not state.is_held for state in self.partitions.values()
         )
 
-    def take(self, limit: int) -> list[Slice]:
-        """At most `limit` records, of one partition after the other. Positions move past them.
+    def take(self, limit: int, of: Iterable[TopicPartition] | None = None) -> list[Slice]:
+        """At most `limit` records, of one partition after the other (None: of all). Positions move past them.
 
         Raises the error that a partition cannot go on for, when there is nothing else of it to hand out.
         """
         slices: list[Slice] = []
-        for partition in list(self.partitions):
+        for partition in list(self.partitions if of is None else of):
             state = self.partitions[partition]
             if limit <= 0 or state.is_held:
                 continue

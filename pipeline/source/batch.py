@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Task(InputPartition):
-    """What one task reads; None for nothing."""
+    """What one task reads: of each partition one range, in their order."""
 
-    wanted: Range | None
+    wanted: Sequence[Range]
 
 
 def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in the order of their offsets."""
-    from raftlog.pipeline.source.fetch import read_range
+    """The rows of a task: of one partition after the other, in the order of their offsets."""
+    from raftlog.pipeline.source.fetch import read_ranges
     from raftlog.pipeline.source.rows import arrow_schema, record_batches
 
     assert isinstance(partition, Task)
-    if partition.wanted is not None:
+    if partition.wanted:
         schema = arrow_schema(options.columns)
-        for part in read_range(options, partition.wanted):
+        for part in read_ranges(options, partition.wanted):
             yield from record_batches(part, schema)
     freeze_modules()
 
@@ -48,14 +48,14 @@ class BatchReader(DataSourceReader):
         """What rows have to fulfil, if filters were pushed (`filters.py`)."""
 
     def partitions(self) -> list[InputPartition]:
-        ranges = session(self._options.connection).run(self._plan())
+        tasks = session(self._options.connection).run(self._plan())
         # Spark makes one task of None out of an empty list.
-        return [Task(each) for each in ranges] or [Task(None)]
+        return [Task(each) for each in tasks] or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
 
-    async def _plan(self) -> list[Range]:
+    async def _plan(self) -> list[list[Range]]:
         options = self._options
         planner = Planner(session(options.connection).router, options)
         partitions = await planner.partitions()

@@ -1,10 +1,10 @@
-"""Reads one range of offsets: the next part is fetched while the last one is decoded."""
+"""Reads ranges of offsets: the next part is fetched while the last one is decoded."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from raftlog.client.core.errors import Rejected, TimedOut
 from raftlog.client.core.fetch_session import Wanted
@@ -26,36 +26,58 @@ RECORD_BYTES = 1024
 SPARE_BYTES = 64 * 1024
 
 
-def read_range(options: SourceOptions, wanted: Range) -> Iterator[Slice]:
-    """The records of a range, as they came. Raises DataLoss, if the options say so, and KafkaError."""
+def read_ranges(options: SourceOptions, wanted: Sequence[Range]) -> Iterator[Slice]:
+    """The records of ranges of different partitions, one range after the other, as they came. Raises DataLoss, if the
+    options say so, and KafkaError.
+    """
     running = session(options.connection)
-    reader = running.run(_start(running, options, wanted))
+    fetcher, readers = running.run(_start(running, options, wanted))
     try:
-        while (part := running.run(reader.next())) is not None:
-            yield part
+        for reader in readers:
+            while not reader.done and (part := running.run(reader.next())) is not None:
+                yield part
     finally:
-        running.run(reader.stop())
+        running.run(fetcher.stop())
 
 
-async def _start(running: Session, options: SourceOptions, wanted: Range) -> RangeReader:
-    return RangeReader(running, options, wanted)
+async def _start(
+    running: Session, options: SourceOptions, wanted: Sequence[Range]
+) -> tuple[Fetcher, list[RangeReader]]:
+    settings = ConsumerSettings(
+        auto_offset_reset="none",
+        isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+        max_partition_fetch_bytes=options.fetch_bytes,
+        fetch_max_bytes=options.fetch_bytes,
+        check_crcs=options.check_crcs,
+        client_rack=options.rack,
+    )
+    fetching = FetchingRanges(settings, wanted)
+    fetcher = Fetcher(running.router, fetching, settings)
+    return fetcher, [RangeReader(running, options, each, fetching, fetcher) for each in wanted]
 
 
-class FetchingRange(Fetching):
-    """Asks for as many bytes as a range of offsets may have: small ranges of a long log would be fetched with all that
-    comes behind them.
+class FetchingRanges(Fetching):
+    """All ranges at once, as far as their records have room, and of each as many bytes as it may have: small ranges of
+    a long log would be fetched with all that comes behind them.
     """
 
-    def __init__(self, settings: ConsumerSettings, end: int) -> None:
-        super().__init__(settings, end)
+    def __init__(self, settings: ConsumerSettings, ranges: Sequence[Range]) -> None:
+        super().__init__(settings)
         self._record_bytes = RECORD_BYTES
+        self._bytes_max = settings.fetch_max_bytes
+        self._order = [each.topic_partition for each in ranges]
+        for each in ranges:
+            self.assign(each.topic_partition, each.start, each.end)
 
     def wanted(
         self, now: float, known: ClusterMetadata
     ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:
         found, unled = super().wanted(now, known)
+        if sum(state.buffered for state in self.partitions.values()) >= self._bytes_max:
+            first = next(each for each in self._order if each in self.partitions)  # the others' records wait for it
+            found = {node: {first: parts[first]} for node, parts in found.items() if first in parts}
         return {
-            node: {partition: self._with_bytes(wanted) for partition, wanted in partitions.items()}
+            node: {partition: self._with_bytes(partition, wanted) for partition, wanted in partitions.items()}
             for node, partitions in found.items()
         }, unled
 
@@ -66,41 +88,32 @@ class FetchingRange(Fetching):
             self._record_bytes = -(-len(data.records) // (state.fetched_to - sent.offset))
         return received
 
-    def _with_bytes(self, wanted: Wanted) -> Wanted:
-        likely = (self.end - wanted.offset) * self._record_bytes + SPARE_BYTES
+    def _with_bytes(self, partition: TopicPartition, wanted: Wanted) -> Wanted:
+        likely = (self.partitions[partition].end - wanted.offset) * self._record_bytes + SPARE_BYTES
         return wanted._replace(max_bytes=min(wanted.max_bytes, likely))
 
 
 class RangeReader:
-    """To be made and used in the session's event loop."""
+    """One range. To be made and used in the session's event loop."""
 
-    def __init__(self, running: Session, options: SourceOptions, wanted: Range) -> None:
-        settings = ConsumerSettings(
-            auto_offset_reset="none",
-            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
-            max_partition_fetch_bytes=options.fetch_bytes,
-            fetch_max_bytes=options.fetch_bytes,
-            check_crcs=options.check_crcs,
-            client_rack=options.rack,
-        )
+    def __init__(
+        self, running: Session, options: SourceOptions, wanted: Range, fetching: FetchingRanges, fetcher: Fetcher
+    ) -> None:
+        self.done = False
+        """Whether all that there is has been given."""
         self._router = running.router
         self._options = options
         self._wanted = wanted
-        self._partition = (wanted.topic, wanted.partition)
-        self._fetching = FetchingRange(settings, wanted.end)
-        self._fetching.assign(self._partition, wanted.start)
-        self._fetcher = Fetcher(self._router, self._fetching, settings)
-        self._done = False
+        self._partition = wanted.topic_partition
+        self._fetching = fetching
+        self._fetcher = fetcher
         self._given_to = wanted.start
 
-    async def stop(self) -> None:
-        await self._fetcher.stop()
-
     async def next(self) -> Slice | None:
-        """The next records, None at the end of the range."""
+        """The next records, None if it turns out that there are no more."""
         timeout = self._options.connection.timeout
         deadline = time.monotonic() + timeout
-        while not self._done:
+        while not self.done:
             self._fetcher.arrived.clear()
             if self._fetcher.failure is not None:
                 failure, self._fetcher.failure = self._fetcher.failure, None
@@ -109,6 +122,7 @@ class RangeReader:
             if state.position is not None and state.position < self._given_to:
                 self._pass_over_what_was_given(state.position)
             if state.position is not None and state.position >= self._wanted.end and not state.pieces:
+                self._end()
                 return None
             before = state.position
             try:
@@ -116,7 +130,7 @@ class RangeReader:
             except Rejected as error:
                 if error.code == ErrorCode.UNKNOWN_TOPIC_ID and state.position == self._wanted.start:
                     # The topic was made anew since this process has read of it, perhaps long before this range.
-                    self._fetching.assign(self._partition, self._wanted.start)
+                    self._fetching.assign(self._partition, self._wanted.start, self._wanted.end)
                     continue
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
@@ -124,7 +138,7 @@ class RangeReader:
                 continue
             if found is not None:
                 self._given_to = found.end
-                if not self._done:
+                if not self.done:
                     self._fetcher.wake()
                 return found
             if state.position != before:
@@ -139,12 +153,17 @@ class RangeReader:
 
     def _take(self) -> Slice | None:
         """What is there."""
-        slices = self._fetching.take(EVERYTHING)
+        slices = self._fetching.take(EVERYTHING, [self._partition])
         if not slices:
             return None
         (found,) = slices
-        self._done = found.end >= self._wanted.end
+        if found.end >= self._wanted.end:
+            self._end()
         return found
+
+    def _end(self) -> None:
+        self.done = True
+        self._fetching.unassign(self._partition)
 
     async def _go_on_behind_what_is_lost(self, position: int) -> None:
         name = f"{self._wanted.topic}[{self._wanted.partition}]"
@@ -152,7 +171,7 @@ class RangeReader:
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{name}: offset {position} was to be read, and the first one that is left is {first}")
         if first <= position:
-            self._done = True  # the log ends before: nothing more of the range is there
+            self._end()  # the log ends before: nothing more of the range is there
         else:
             self._fetching.partitions[self._partition].move(min(first, self._wanted.end))
 
@@ -178,4 +197,4 @@ class RangeReader:
             lost = f"{name} ends at offset {end}, and {self._wanted.end} was to be read"
         if self._options.fail_on_data_loss:
             raise DataLoss(lost)
-        self._done = True
+        self._end()

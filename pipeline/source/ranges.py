@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from raftlog.pipeline.source.offsets import Offsets, Partition
 
+SHARED_RECORDS_MAX = 200
+"""So many offsets are read by one task, of however many partitions: a task costs Spark about as much as 1,000 rows."""
+
 
 class Range(NamedTuple):
     """Offsets from `start` to before `end` of one partition."""
@@ -15,6 +18,10 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+
+    @property
+    def topic_partition(self) -> Partition:
+        return self.topic, self.partition
 
     @property
     def size(self) -> int:
@@ -27,11 +34,32 @@ def between(start: Offsets, end: Offsets) -> list[Range]:
     return [each for each in ranges if each.size > 0]
 
 
-def split(ranges: Iterable[Range], *, least: int | None, records_max: int | None) -> list[Range]:
+def split(ranges: Iterable[Range], *, least: int | None, records_max: int | None) -> list[list[Range]]:
     """Ranges as tasks: of at most `records_max` offsets each, and at least `least` tasks if there are so many offsets.
 
-    Larger ranges get more tasks. A pure function: a batch that is read again is divided in the same way.
+    Larger ranges get more tasks, small ones of several partitions share one, unless `least` is given. A pure function:
+    a batch that is read again is divided in the same way.
     """
+    divided = _divided(ranges, least=least, records_max=records_max)
+    if least is not None:
+        return [[each] for each in divided]
+    return _shared(divided, SHARED_RECORDS_MAX if records_max is None else min(SHARED_RECORDS_MAX, records_max))
+
+
+def _shared(ranges: Iterable[Range], most: int) -> list[list[Range]]:
+    tasks: list[list[Range]] = []
+    size = 0
+    for each in ranges:
+        size += each.size
+        if tasks and size <= most and all(other.topic_partition != each.topic_partition for other in tasks[-1]):
+            tasks[-1].append(each)
+        else:
+            tasks.append([each])
+            size = each.size
+    return tasks
+
+
+def _divided(ranges: Iterable[Range], *, least: int | None, records_max: int | None) -> list[Range]:
     wanted = [each for each in ranges if each.size > 0]
     if records_max is not None:
         wanted = [part for each in wanted for part in _divide(each, -(-each.size // records_max))]

@@ -33,9 +33,10 @@ def main() -> None:
     (row,) = spark.range(0, 1, 1, 1).mapInArrow(has_no_raftlog, "place string").collect()
     print("raftlog is in", row.place)
     servers = {"kafka.bootstrap.servers": bootstrap}
-    read = spark.read.format("raftlog").options(**servers, subscribe=source).load()
+    given = {**servers, "subscribe": source, "minPartitions": "2"}
+    read = spark.read.format("raftlog").options(**given).load()
     print("rows in", read.count())
-    stream = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest").load()
+    stream = spark.readStream.format("raftlog").options(**given, startingOffsets="earliest").load()
     for protocol in (TASK, TWO_PHASE):
         options = {**servers, "topic": target, "commitProtocol": protocol}
         writer = stream.select("key", "value").writeStream.format("raftlog").options(**options)

@@ -72,6 +72,14 @@ def test_a_read_is_divided_by_min_partitions_and_bounded_by_offsets(read: Any, t
     assert values(found) == sorted(numbered(20, 80)[::2] + numbered(0, 100)[1::2])
 
 
+def test_partitions_with_few_records_are_read_by_one_task_unless_more_are_asked_for(read: Any, topic: Topic) -> None:
+    name = topic(numbered(0, 40), partitions=4)
+    together, apart = read(name), read(name, minPartitions="2")
+    assert (together.rdd.getNumPartitions(), apart.rdd.getNumPartitions()) == (1, 4)
+    where = ["partition", "offset"]
+    assert together.select(where).collect() == apart.select(where).orderBy(where).collect(), "in their order"
+
+
 def test_a_read_by_time_begins_and_ends_where_the_time_says(read: Any, topic: Topic) -> None:
     name = topic([Outgoing(b"%d" % at, timestamp=1000 * at) for at in range(1, 6)])
     assert values(read(name, startingTimestamp="2000", endingTimestamp="4000")) == [b"2", b"3"]
@@ -293,7 +301,8 @@ def copy(spark: Any, broker: Broker, tmp_path: Path) -> Any:
     ) -> None:
         servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         loaded = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest")
-        rows = loaded.load().selectExpr("key", f"{value} AS value")
+        # A task for each partition, however few rows they have.
+        rows = loaded.option("minPartitions", "2").load().selectExpr("key", f"{value} AS value")
         writer = (rows.repartition(3, functions.rand()) if moves else rows).writeStream.format(sink)
         writer = writer.options(**servers, topic=target, checkpointLocation=str(tmp_path / "checkpoint"), **options)
         finish(writer.trigger(availableNow=True).start)
@@ -403,7 +412,8 @@ def test_a_batch_write_whose_tasks_die_writes_nothing_twice(
     spark: Any, broker: Broker, copy: Any, read: Any, topic: Topic
 ) -> None:
     target = topic(partitions=2)
-    writer = read(topic(numbered(0, 20), partitions=2)).select("value").write.format("raftlog-tasks-fail")
+    rows = read(topic(numbered(0, 20), partitions=2), minPartitions="2")
+    writer = rows.select("value").write.format("raftlog-tasks-fail")
     writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", target).mode("append").save()
     assert values(read(target)) == numbered(0, 20)
 
@@ -412,7 +422,7 @@ def test_a_batch_write_that_fails_leaves_nothing_when_the_driver_decides(
     broker: Broker, read: Any, topic: Topic
 ) -> None:
     source, target = topic(numbered(0, 20), partitions=2), topic()
-    rows = read(source).selectExpr("IF(value = '0019', raise_error('no'), value) AS value")
+    rows = read(source, minPartitions="2").selectExpr("IF(value = '0019', raise_error('no'), value) AS value")
     writer = rows.write.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers).mode("append")
     with pytest.raises(Exception, match="no"):
         writer.options(topic=target, commitProtocol="two-phase").save()
@@ -426,7 +436,7 @@ def test_a_batch_write_that_fails_leaves_nothing_when_the_driver_decides(
 def test_a_batch_of_foreach_batch_is_written_once(broker: Broker, read: Any, topic: Topic, name: str) -> None:
     source, target = topic(numbered(0, 20), partitions=2), topic()
     for batch in ("0", "0", "1"):
-        writer = read(source).select("value").write.format("raftlog").mode("append")
+        writer = read(source, minPartitions="2").select("value").write.format("raftlog").mode("append")
         writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", target).options(
             sinkId=name, batchId=batch
         ).save()

@@ -12,12 +12,14 @@ import pytest
 from raftlog.client import KafkaError, SyncClient
 from raftlog.client.connection import Connection
 from raftlog.client.core.addresses import Address
+from raftlog.client.fetcher import Fetcher
+from raftlog.client.producer import Outgoing
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
 from raftlog.pipeline.sink.options import parse_sink
 from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
 from raftlog.pipeline.source import fetch
-from raftlog.pipeline.source.fetch import SPARE_BYTES, FetchingRange, RangeReader, read_range
+from raftlog.pipeline.source.fetch import SPARE_BYTES, FetchingRanges, RangeReader, read_ranges
 from raftlog.pipeline.source.options import COLUMNS, parse_source
 from raftlog.pipeline.source.ranges import DataLoss, Range
 from raftlog.pipeline.source.rows import arrow_schema, record_batches
@@ -26,13 +28,13 @@ from tests.conftest import Broker
 from tests.pipeline.conftest import Topic, fill
 
 
-def read(broker: Broker, wanted: Range, **options: str) -> list[bytes]:
-    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": wanted.topic, **options}
+def read(broker: Broker, *wanted: Range, **options: str) -> list[bytes]:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": wanted[0].topic, **options}
     parsed = parse_source(given, streaming=False)
     schema = arrow_schema(COLUMNS[:-1])
     return [
         value
-        for part in read_range(parsed, wanted)
+        for part in read_ranges(parsed, wanted)
         for batch in record_batches(part, schema)
         for value in batch.column("value").to_pylist()
     ]
@@ -51,6 +53,51 @@ def test_a_range_is_read_from_its_start_to_before_its_end(broker: Broker, topic:
     assert read(broker, Range(name, 0, 0, 20), **{"kafka.max.partition.fetch.bytes": "1"})[-1] == b"19"
 
 
+def test_ranges_of_one_task_are_fetched_together_and_read_one_after_the_other(
+    broker: Broker, topic: Topic, client: SyncClient
+) -> None:
+    name = topic([b"%d" % at for at in range(30)], partitions=3)
+    wanted = [Range(name, 0, 2, 9), Range(name, 1, 0, 10), Range(name, 2, 4, 5)]
+    asked: list[int] = []
+    fetch_one = Fetcher._fetch
+
+    async def counted(self: Fetcher, *given: Any) -> None:
+        asked.append(len(given[1]))
+        await fetch_one(self, *given)
+
+    with patch.object(Fetcher, "_fetch", counted):
+        found = read(broker, *wanted)
+    assert found == [b"%d" % (3 * at + each.partition) for each in wanted for at in range(each.start, each.end)]
+    assert asked == [3]
+
+
+def test_ranges_are_fetched_ahead_as_far_as_there_is_room(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic(partitions=4)
+    for at in range(40):  # each is a batch of its own
+        fill(client, name, [Outgoing(bytes(4_000), partition=at % 4)])
+    held: list[int] = []
+    received = FetchingRanges.received
+
+    def watched(self: FetchingRanges, *given: Any) -> Any:
+        found = received(self, *given)
+        held.append(sum(state.buffered for state in self.partitions.values()))
+        return found
+
+    with patch.object(FetchingRanges, "received", watched):
+        small = {"kafka.max.partition.fetch.bytes": "10000"}
+        assert len(read(broker, *(Range(name, at, 0, 10) for at in range(4)), **small)) == 40
+    assert 10_000 < max(held) < 10_000 + 2 * 10_000, "what there is room for, and one answer more"
+
+
+def test_of_a_task_with_a_range_that_is_gone_the_others_are_read(broker: Broker, topic: Topic) -> None:
+    name = topic([b"%d" % at for at in range(4)], partitions=2)
+    wanted = [Range(name, 0, 1, 8), Range(name, 1, 0, 2)]
+    with pytest.raises(DataLoss, match=rf"{name}\[0\] ends at offset 2"):
+        read(broker, *wanted, **{"kafka.default.api.timeout.ms": "300"})
+    short = {"kafka.default.api.timeout.ms": "300", "failOnDataLoss": "false"}
+    assert read(broker, *wanted, **short) == [b"2", b"1", b"3"]
+
+
 @pytest.mark.parametrize(("size", "offsets", "fetches_max"), [(1_000, 30, 1), (50_000, 30, 3)])
 def test_of_a_long_log_little_more_is_fetched_than_a_small_range_has(
     broker: Broker, topic: Topic, client: SyncClient, size: int, offsets: int, fetches_max: int
@@ -59,13 +106,13 @@ def test_of_a_long_log_little_more_is_fetched_than_a_small_range_has(
     for _ in range(3):
         fill(client, name, [bytes(size)] * (3_000_000 // size))
     asked: list[int] = []
-    received = FetchingRange.received
+    received = FetchingRanges.received
 
-    def counted(self: FetchingRange, *given: Any) -> Any:
+    def counted(self: FetchingRanges, *given: Any) -> Any:
         asked.append(len(given[2].records or b""))
         return received(self, *given)
 
-    with patch.object(FetchingRange, "received", counted):
+    with patch.object(FetchingRanges, "received", counted):
         assert len(read(broker, Range(name, 0, 10, 10 + offsets))) == offsets
     assert len(asked) <= fetches_max
     assert sum(asked) < 2 * size * offsets + 2 * SPARE_BYTES
@@ -178,7 +225,7 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew_if_told_to(
     fill(client, name, [b"new"] * 3)
     end = reader.latestOffset(start, spark.ReadAllAvailable())
     (task,) = reader.partitions(start, end)
-    assert task.wanted == Range(name, 0, 0, 3)  # type: ignore[attr-defined]
+    assert task.wanted == [Range(name, 0, 0, 3)]  # type: ignore[attr-defined]
 
 
 def test_empty_partitions_leave_no_marker(broker: Broker, topic: Topic, client: SyncClient) -> None:
@@ -232,7 +279,7 @@ def test_of_a_log_that_is_cut_while_it_is_read_no_offset_is_read_twice(
             readers.append(self)
 
     with patch.object(fetch, "RangeReader", Watched):
-        parts = read_range(options, Range(name, 0, 3, 9))
+        parts = read_ranges(options, [Range(name, 0, 3, 9)])
         first = next(parts)
         # As if the broker had told that another leader's log parts from this one.
         (state,) = readers[0]._fetching.partitions.values()
@@ -255,7 +302,7 @@ def test_a_log_whose_end_nobody_can_tell_is_not_taken_for_one_that_ends() -> Non
                 producer.send("t", b"0")
         given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t", "failOnDataLoss": "false"}
         options = parse_source({**given, "kafka.default.api.timeout.ms": "1500"}, streaming=False)
-        parts = read_range(options, Range("t", 0, 0, 8))
+        parts = read_ranges(options, [Range("t", 0, 0, 8)])
         assert next(parts).end == 1
         kafka.running.kill()
         with pytest.raises(KafkaError):

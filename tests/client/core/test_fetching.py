@@ -127,8 +127,8 @@ def test_a_damaged_batch_is_told_wherever_in_it_reading_begins(position: int) ->
 
 @pytest.mark.parametrize("end", [BATCH - 1, BATCH])
 def test_what_lies_behind_the_end_is_neither_looked_at_nor_asked_for_nor_handed_out(end: int) -> None:
-    fetching, known = Fetching(ConsumerSettings(), end), cluster_of(1)
-    fetching.assign(HERE, 0)
+    fetching, known = Fetching(ConsumerSettings()), cluster_of(1)
+    fetching.assign(HERE, 0, end)
     ((_, wanted),) = fetching.wanted(0.0, known)[0].items()
     behind = b"no batch at all, and longer than the header of one would be: nobody is to look"
     fetching.received(HERE, wanted[HERE], PartitionData(partition_index=0, records=batch_at(0) + behind), 0.0)

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from raftlog.pipeline.given import BadOption
 from raftlog.pipeline.source.offsets import Partition, check_covers
-from raftlog.pipeline.source.ranges import Range, available, between, gone_back, limited, split, too_small
+from raftlog.pipeline.source.ranges import (
+    SHARED_RECORDS_MAX,
+    Range,
+    available,
+    between,
+    gone_back,
+    limited,
+    split,
+    too_small,
+)
 
 ranges = st.lists(
     st.builds(lambda at, start, size: Range("t", at, start, start + size), st.integers(0, 9), st.integers(0, 50),
@@ -25,22 +34,32 @@ def covered(wanted: list[Range]) -> list[tuple[int, int]]:
 @given(ranges, st.none() | st.integers(1, 20), st.none() | st.integers(1, 30))
 def test_tasks_cover_the_same_offsets(wanted: list[Range], least: int | None, most: int | None) -> None:
     tasks = split(wanted, least=least, records_max=most)
-    assert covered(tasks) == covered(wanted)
-    assert all(each.size > 0 for each in tasks)
-    assert most is None or all(each.size <= most for each in tasks)
+    parts = [each for task in tasks for each in task]
+    assert covered(parts) == covered(wanted)
+    assert all(each.size > 0 for each in parts)
+    assert most is None or all(sum(each.size for each in task) <= most for task in tasks)
     assert len(tasks) >= min(least or 0, sum(each.size for each in wanted))
+    assert all(len({each.topic_partition for each in task}) == len(task) for task in tasks)
 
 
 def test_larger_partitions_are_divided_into_more_tasks() -> None:
     tasks = split([Range("t", 0, 0, 900), Range("t", 1, 0, 100)], least=10, records_max=None)
-    assert [each.partition for each in tasks].count(0) == 9 and len(tasks) == 10
-    assert {each.size for each in tasks} == {100}
+    assert [each.partition for (each,) in tasks].count(0) == 9 and len(tasks) == 10
+    assert {each.size for (each,) in tasks} == {100}
 
 
 def test_a_partition_is_one_task_unless_more_are_asked_for() -> None:
-    assert split([Range("t", 0, 0, 900)], least=None, records_max=None) == [Range("t", 0, 0, 900)]
+    assert split([Range("t", 0, 0, 900)], least=None, records_max=None) == [[Range("t", 0, 0, 900)]]
     assert split([Range("t", 0, 0, 5)], least=None, records_max=2) == [
-        Range("t", 0, 0, 1), Range("t", 0, 1, 3), Range("t", 0, 3, 5)]
+        [Range("t", 0, 0, 1)], [Range("t", 0, 1, 3)], [Range("t", 0, 3, 5)]]
+
+
+def test_partitions_with_few_offsets_share_a_task_unless_a_number_of_tasks_is_asked_for() -> None:
+    sizes = [SHARED_RECORDS_MAX - 1, 1, 1, SHARED_RECORDS_MAX + 1, 5, 6]
+    wanted = [Range("t", at, 7, 7 + size) for at, size in enumerate(sizes)]
+    assert split(wanted, least=None, records_max=None) == [wanted[:2], wanted[2:3], wanted[3:4], wanted[4:]]
+    assert split(wanted, least=1, records_max=None) == [[each] for each in wanted]
+    assert split(wanted[4:], least=None, records_max=10) == [[each] for each in wanted[4:]]
 
 
 @given(offsets, offsets, st.integers(1, 500))
