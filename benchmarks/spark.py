@@ -67,9 +67,11 @@ class Cost(NamedTuple):
 class Run:
     """One session, and what is done in it."""
 
-    def __init__(self, spark: Any, rows: int, directory: Path) -> None:
+    def __init__(self, spark: Any, rows: int, partitions: int, directory: Path) -> None:
+        """`partitions`: of the topics that are read."""
         self.spark = spark
         self.rows = rows
+        self.partitions = partitions
         self._directory = directory
         self._number = 0
 
@@ -108,19 +110,19 @@ class Run:
         """Seconds from the sending of each row to its coming out of a stream from topic to topic, for a reader of
         committed records; the first ones, in which the query starts, are left out.
         """
-        source, target = self._new_topic(who), self._new_topic(who)
+        source, target = self._new_topic(who, self.partitions), self._new_topic(who)
         arrivals = Arrivals(who.bootstrap, target)
         query = self._with_checkpoint(self._copying(who, source, target)).start()
         try:
-            found = arrivals.of_steady_rows(source)
+            found = arrivals.of_steady_rows(source, self.partitions)
             print(f"{who.name}: ms of a micro-batch {stages(query)}")
             return found
         finally:
             query.stop()
             arrivals.close()
 
-    def prepare_rows(self, size: int, partitions: int) -> None:
-        frame = self.spark.range(0, self.rows, 1, partitions).selectExpr(
+    def prepare_rows(self, size: int) -> None:
+        frame = self.spark.range(0, self.rows, 1, self.partitions).selectExpr(
             "CAST(NULL AS BINARY) AS key", f"CAST(lpad(CAST(id AS STRING), {size}, 'x') AS BINARY) AS value"
         )
         frame.createOrReplaceTempView("rows")
@@ -146,10 +148,10 @@ class Run:
         self._number += 1
         return writer.option("checkpointLocation", str(self._directory / f"checkpoint-{self._number}"))
 
-    def _new_topic(self, who: Contender) -> str:
+    def _new_topic(self, who: Contender, partitions: int = 2) -> str:
         self._number += 1
         topic = f"{who.name.replace(' ', '-')}-{self._number}"
-        create_topic(who.bootstrap, topic, partitions=2)
+        create_topic(who.bootstrap, topic, partitions=partitions)
         return topic
 
     def _finish(self, writer: Any, rows: int | None = None) -> None:
@@ -172,10 +174,10 @@ class Arrivals:
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": target, "fetch.wait.max.ms": 100})
         self._consumer.assign([TopicPartition(target, number, 0) for number in range(2)])
 
-    def of_steady_rows(self, topic: str) -> list[float]:
+    def of_steady_rows(self, topic: str, partitions: int) -> list[float]:
         """How many seconds each took, from LATENCY_WARM_SECONDS on."""
         rows = LATENCY_ROWS_PER_SECOND * LATENCY_SECONDS
-        sender = threading.Thread(target=self._send, args=(topic, rows))
+        sender = threading.Thread(target=self._send, args=(topic, partitions, rows))
         sender.start()
         took: list[float] = []
         begin = time.monotonic()
@@ -187,11 +189,11 @@ class Arrivals:
         sender.join()
         return took[LATENCY_ROWS_PER_SECOND * LATENCY_WARM_SECONDS :]
 
-    def _send(self, topic: str, rows: int) -> None:
+    def _send(self, topic: str, partitions: int, rows: int) -> None:
         begin = time.monotonic()
         for number in range(rows):
             time.sleep(max(0.0, begin + number / LATENCY_ROWS_PER_SECOND - time.monotonic()))
-            self._producer.produce(topic, _SENT_AT.pack(time.monotonic()), partition=number % 2)
+            self._producer.produce(topic, _SENT_AT.pack(time.monotonic()), partition=number % partitions)
             self._producer.poll(0)
         self._producer.flush()
 
@@ -284,11 +286,21 @@ def session(settings: Mapping[str, str]) -> Any:
     return made
 
 
-def fill(broker: Broker, rows: int, size: int, partitions: int, topic: str = SOURCE) -> None:
-    create_topic(broker.bootstrap, topic, partitions=partitions)
-    sizes = f"--topic {topic} --num-records {rows} --record-size {size} --throughput -1"
+def fill(broker: Broker, rows: int, size: int, partitions: int) -> None:
+    create_topic(broker.bootstrap, SOURCE, partitions=partitions)
+    sizes = f"--topic {SOURCE} --num-records {rows} --record-size {size} --throughput -1"
     settings = f"--producer-props bootstrap.servers={broker.bootstrap} batch.size=131072 linger.ms=20"
     kafka_tool("producer-perf", *sizes.split(), *settings.split())
+
+
+def fill_evenly(broker: Broker, rows: int, size: int, partitions: int, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    create_topic(broker.bootstrap, topic, partitions=partitions)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(rows):
+        producer.produce(topic, bytes(size), partition=number % partitions)
+    producer.flush()
 
 
 def contenders(ours: str, theirs: str) -> tuple[list[Contender], list[Contender]]:
@@ -334,12 +346,12 @@ def main() -> None:
             brokers.append(stack.enter_context(Kafka()))
         for broker in brokers:
             fill(broker, options.rows, options.size, options.partitions)
-            fill(broker, TINY_ROWS, options.size, options.partitions, TINY)
-            fill(broker, BATCH_ROWS * BATCHES_NUMBER, options.size, options.partitions, BATCHES)
+            fill_evenly(broker, TINY_ROWS, options.size, options.partitions, TINY)
+            fill_evenly(broker, BATCH_ROWS * BATCHES_NUMBER, options.size, options.partitions, BATCHES)
         readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
         spark = session(key_values(options.conf, "--conf"))
         stack.callback(spark.stop)
-        run = Run(spark, options.rows, directory)
+        run = Run(spark, options.rows, options.partitions, directory)
         pids = [broker.pid for broker in brokers]
 
         def cost_of(work: Callable[[Contender], None]) -> Callable[[Contender], Cost]:
@@ -361,7 +373,7 @@ def main() -> None:
         if options.only in (None, "latency"):
             show_latency(in_turns(run.latency, writers, options.rounds))
         if options.only in (None, "write"):
-            run.prepare_rows(options.size, options.partitions)
+            run.prepare_rows(options.size)
             show("write", in_turns(cost_of(run.write), writers, options.rounds), options.rows)
 
 
