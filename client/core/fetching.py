@@ -323,8 +323,9 @@ class Fetching:
         )
 
     def take(self, limit: int, of: Iterable[TopicPartition] | None = None) -> list[Slice]:
-        """At most `limit` records, of one partition after the other (None: of all). Positions move past them.
+        """At most `limit` records, of one partition after the other. Positions move past them.
 
+        `of`: of these partitions; None: of all.
         Raises the error that a partition cannot go on for, when there is nothing else of it to hand out.
         """
         slices: list[Slice] = []

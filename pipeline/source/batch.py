@@ -68,6 +68,6 @@ class BatchReader(DataSourceReader):
         ranges = narrowed(between(start, end), self._conditions)
         time = earliest_time(self._conditions)
         if ranges and time is not None:
-            wanted = [(each.topic, each.partition) for each in ranges]
+            wanted = [each.topic_partition for each in ranges]
             ranges = begun_at(ranges, await planner.first_at(wanted, time))
         return split(ranges, least=options.min_partitions, records_max=options.max_records_per_partition)

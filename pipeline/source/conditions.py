@@ -128,7 +128,7 @@ def begun_at(ranges: Iterable[Range], first: Offsets) -> list[Range]:
 
     Records may lie out of order in time, so that no time says where a range could end.
     """
-    left = [each._replace(start=max(each.start, first[each.topic, each.partition])) for each in ranges]
+    left = [each._replace(start=max(each.start, first[each.topic_partition])) for each in ranges]
     return [each for each in left if each.size > 0]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from raftlog.pipeline.source.offsets import Offsets, Partition
 
 SHARED_RECORDS_MAX = 200
-"""So many offsets are read by one task, of however many partitions: a task costs Spark about as much as 1,000 rows."""
+"""Of several partitions one task reads so many offsets at most."""
 
 
 class Range(NamedTuple):

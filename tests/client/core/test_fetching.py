@@ -217,9 +217,9 @@ def test_a_partition_that_the_group_takes_away_gives_nothing_whoever_resumes_it(
     assert not fetching.has_records() and not fetching.take(10) and not fetching.wanted(0.0, known)[0]
 
 
-def cluster_of(*nodes: int) -> ClusterMetadata:
-    """Whose first node leads."""
+def cluster_of(*nodes: int, partitions: int = 1) -> ClusterMetadata:
+    """Whose first node leads. The topic is that of HERE."""
     known = ClusterMetadata()
     known.nodes = {each: Node(each, Address("localhost", each)) for each in nodes}
-    known.topics[HERE[0]] = Topic(ZERO_UUID, {HERE[1]: Partition(nodes[0], 0)})
+    known.topics[HERE[0]] = Topic(ZERO_UUID, {at: Partition(nodes[0], 0) for at in range(partitions)})
     return known

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from raftlog.client.core.addresses import Address
-from raftlog.client.core.metadata import ClusterMetadata, Node, Partition, Topic, TopicPartition
+from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.pipeline.source.fetch import FetchingRanges
 from raftlog.pipeline.source.ranges import Range
 from raftlog.wire.batch import encode_batch
 from raftlog.wire.messages.fetch import PartitionData
 from raftlog.wire.records import Record
-from raftlog.wire.schema import ZERO_UUID
+from tests.client.core.test_fetching import cluster_of
 
 
 def test_while_there_is_no_room_the_range_whose_turn_it_is_is_fetched_and_no_other() -> None:
     fetching = FetchingRanges(ConsumerSettings(fetch_max_bytes=100), [Range("t", at, 0, 9) for at in range(3)])
-    known = ClusterMetadata()
-    known.nodes = {1: Node(1, Address("localhost", 1))}
-    known.topics["t"] = Topic(ZERO_UUID, {at: Partition(1, 0) for at in range(3)})
+    known = cluster_of(1, partitions=3)
 
     def wanted() -> list[TopicPartition]:
         return [each for partitions in fetching.wanted(0.0, known)[0].values() for each in partitions]
