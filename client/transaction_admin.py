@@ -37,6 +37,8 @@ from raftlog.wire.messages.write_txn_markers import (
 
 ONGOING = "Ongoing"
 STATES = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort"
+DECIDED = {"PrepareCommit": True, "CompleteCommit": True, "PrepareAbort": False, "CompleteAbort": False}
+"""Whether it is committed."""
 NO_TIME = -1
 
 
@@ -177,6 +179,19 @@ class TransactionAdmin:
             known |= {(described.producer_id, (topic.topic, p)) for topic in described.topics for p in topic.partitions}
         return [each for each in old if (each.producer_id, (each.topic, each.partition)) not in known]
 
+    async def decision(self, transaction: OpenTransaction) -> bool | None:
+        """What the coordinator has decided of a transaction that is open in a partition: whether it is committed.
+
+        None: nothing, or it does not know it any more.
+        """
+        # From version 2 of transactions on the epoch is raised when one ends.
+        epochs = transaction.producer_epoch, transaction.producer_epoch + 1
+        for listed in await self.list_transactions(states=list(DECIDED), producer_ids=[transaction.producer_id]):
+            described, _ = await self.describe_transaction(listed.transactional_id)
+            if described.producer_id == transaction.producer_id and described.producer_epoch in epochs:
+                return DECIDED.get(described.transaction_state)
+        return None
+
     async def abort_transaction(self, transactional_id: str) -> bool:
         """Abort an id's transaction, and fence its producer; False if there is none. As Kafka's fenceProducers does it.
 
@@ -225,15 +240,15 @@ class TransactionAdmin:
                 raise
             raise ProducerFenced(error.code, subject) from error
 
-    async def abort_in_partition(self, transaction: OpenTransaction) -> None:
-        """Write the marker of an abort into one partition, whatever a coordinator thinks of it."""
+    async def end_in_partition(self, transaction: OpenTransaction, *, committed: bool) -> None:
+        """Write the marker of a commit or an abort into one partition, whatever a coordinator thinks of it."""
         subject = f"{transaction.topic}[{transaction.partition}]"
         request = WriteTxnMarkersRequest(
             markers=[
                 WritableTxnMarker(
                     producer_id=transaction.producer_id,
                     producer_epoch=transaction.producer_epoch,
-                    transaction_result=False,
+                    transaction_result=committed,
                     topics=[WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])],
                     coordinator_epoch=max(transaction.coordinator_epoch, 0),
                 )

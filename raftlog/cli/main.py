@@ -57,7 +57,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         {
             "topic": Command("raftlog.cli.topic", "create, list, describe, alter or delete topics"),
             "group": Command("raftlog.cli.group", "list, describe, reset or delete consumer groups"),
-            "txn": Command("raftlog.cli.txn", "list, describe or abort transactions, find those that hang"),
+            "txn": Command("raftlog.cli.txn", "list, describe or end transactions, find those that hang"),
             "config": Command("raftlog.cli.config", "list or set the settings of a topic or a broker"),
         },
     ),

@@ -1,4 +1,4 @@
-"""`raftlog txn`: list, describe and abort transactions, and find those that nobody will end."""
+"""`raftlog txn`: list, describe and end transactions, and find those that nobody will end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ VERBS = Verbs("txn", "Transactions: which there are, how far they are, and how t
 VERBS.add("list", "name transactional ids, or with --hanging transactions that nobody will end")
 VERBS.add("describe", "show what a transactional id is doing, and where")
 VERBS.add("abort", "end a transaction, by its id or in one partition")
+VERBS.add("commit", "end a transaction in a partition that did not learn that it was committed")
 
 LONGEST_TRANSACTION = "15m"
 """The default of transaction.max.timeout.ms."""
@@ -27,7 +28,10 @@ LONGEST_TRANSACTION = "15m"
 
 def run(arguments: list[str]) -> int:
     verb, rest = VERBS.choose(arguments)
-    return {"list": list_, "describe": describe, "abort": abort}[verb](rest)
+    return {"list": list_, "describe": describe, "abort": abort, "commit": commit}[verb](rest)
+
+
+COMMITTED, ABORTED = "committed", "aborted"
 
 
 def now_ms() -> int:
@@ -95,11 +99,13 @@ def list_hanging(options: argparse.Namespace) -> int:
     longer_than_ms = parse_duration(options.longer_than or LONGEST_TRANSACTION)
     now = now_ms()
     with connected(options) as client:
-        found = client.admin.hanging_transactions(options.topic or None, now_ms=now, longer_than_ms=longer_than_ms)
+        hanging = client.admin.hanging_transactions(options.topic or None, now_ms=now, longer_than_ms=longer_than_ms)
+        found = [(each, decided(client, each)) for each in hanging]
     if options.json:
-        print_json({"hanging": [each._asdict() for each in found]})
+        print_json({"hanging": [{**each._asdict(), "decided": word} for each, word in found]})
     elif found:
         columns = ["TOPIC", "PARTITION", "START OFFSET", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "LAST WRITE"]
+        columns.append("DECIDED")
         rows: list[list[Cell]] = [
             [
                 each.topic,
@@ -109,16 +115,29 @@ def list_hanging(options: argparse.Namespace) -> int:
                 each.producer_epoch,
                 each.coordinator_epoch,
                 ago(each.last_timestamp_ms, now),
+                word or "-",
             ]
-            for each in found
+            for each, word in found
         ]
         print(table(columns, rows))
-        first = found[0]
-        where = f"--topic {first.topic} --partition {first.partition} --start-offset {first.start_offset}"
-        notice(f"`raftlog txn abort {where}` ends the first of them")
+        first, word = found[0]
+        verb = "commit" if word == COMMITTED else "abort"
+        notice(f"`raftlog txn {verb} {place(first)}` ends the first of them")
     else:
         notice("no transaction hangs")
     return 0
+
+
+def decided(client: SyncClient, transaction: OpenTransaction) -> str | None:
+    """What its coordinator says of it; None: nothing."""
+    decision = client.admin.decision(transaction)
+    return None if decision is None else COMMITTED if decision else ABORTED
+
+
+def place(transaction: OpenTransaction) -> str:
+    """As options."""
+    where = f"--topic {transaction.topic} --partition {transaction.partition}"
+    return f"{where} --start-offset {transaction.start_offset}"
 
 
 def ago(moment_ms: int, now: int) -> str:
@@ -192,7 +211,7 @@ def described(each: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# --- abort
+# --- abort, commit
 
 
 def abort(arguments: list[str]) -> int:
@@ -204,10 +223,7 @@ def abort(arguments: list[str]) -> int:
         "raftlog txn abort billing\n  raftlog txn abort --topic orders --partition 3 --start-offset 118",
     )
     parser.add_argument("id", nargs="?", metavar="ID", help="a transactional id")
-    parser.add_argument("--topic", metavar="TOPIC")
-    parser.add_argument("--partition", type=not_negative, metavar="N")
-    parser.add_argument("--start-offset", type=not_negative_long, metavar="OFFSET")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and leave it")
+    add_place(parser, required=False)
     options = parser.parse(arguments)
     place = (options.topic, options.partition, options.start_offset)
     if options.id is not None and any(each is not None for each in place):
@@ -216,7 +232,25 @@ def abort(arguments: list[str]) -> int:
         raise UsageError("which transaction?", "name an id, or --topic, --partition and --start-offset")
     if options.id is None and any(each is None for each in place):
         raise UsageError("--topic, --partition and --start-offset go together")
-    return abort_id(options) if options.id is not None else abort_at(options)
+    return abort_id(options) if options.id is not None else end_at(options, committed=False)
+
+
+def commit(arguments: list[str]) -> int:
+    parser = VERBS.parser(
+        "commit",
+        "End a transaction in a partition that did not learn that it was committed, though its coordinator says so:"
+        " `raftlog txn list --hanging` shows those as decided.",
+        "raftlog txn commit --topic orders --partition 3 --start-offset 118",
+    )
+    add_place(parser, required=True)
+    return end_at(parser.parse(arguments), committed=True)
+
+
+def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--topic", required=required, metavar="TOPIC")
+    parser.add_argument("--partition", required=required, type=not_negative, metavar="N")
+    parser.add_argument("--start-offset", required=required, type=not_negative_long, metavar="OFFSET")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and leave it")
 
 
 def abort_id(options: argparse.Namespace) -> int:
@@ -234,16 +268,25 @@ def abort_id(options: argparse.Namespace) -> int:
     return 0
 
 
-def abort_at(options: argparse.Namespace) -> int:
+def end_at(options: argparse.Namespace, *, committed: bool) -> int:
+    word = COMMITTED if committed else ABORTED
     with connected(options) as client:
         found = open_at(client, options)
-        if not options.dry_run:
-            client.admin.abort_in_partition(found)
-    if options.json:
-        print_json({"would_abort" if options.dry_run else "aborted": found._asdict()})
-    else:
         where = f"{found.topic}[{found.partition}] from offset {found.start_offset} on, of producer {found.producer_id}"
-        print(f"the transaction in {where}, {'would be' if options.dry_run else 'is'} aborted there")
+        if (decided(client, found) == COMMITTED) is not committed:
+            raise CommandFailed(
+                f"no coordinator says that the transaction in {where}, is committed"
+                if committed
+                else f"the transaction in {where}, is committed, says its coordinator: its records would be lost",
+                f"`raftlog txn {'abort' if committed else 'commit'} {place(found)}` ends it",
+                code=ErrorCode.INVALID_TXN_STATE.name,
+            )
+        if not options.dry_run:
+            client.admin.end_in_partition(found, committed=committed)
+    if options.json:
+        print_json({f"would_{'commit' if committed else 'abort'}" if options.dry_run else word: found._asdict()})
+    else:
+        print(f"the transaction in {where}, {'would be' if options.dry_run else 'is'} {word} there")
     return 0
 
 

@@ -373,6 +373,13 @@ async def test_a_prepared_transaction_that_was_aborted_is_not_committed(
     assert await values(client, topic, 1) == [b"kept"]
 
 
+async def test_a_transaction_is_committed_in_its_partition_alone(client: Client, topic: str) -> None:
+    await prepared(client, topic, b"committed here")
+    (found,) = await client.admin.open_transactions([topic])
+    await client.admin.end_in_partition(found, committed=True)
+    assert await values(client, topic, 1) == [b"committed here"]
+
+
 async def test_a_transaction_without_records_cannot_be_prepared(client: Client, topic: str, version: int) -> None:
     async with client.producer(transactional_id=topic) as producer:
         with pytest.raises(WrongState):

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -100,6 +102,16 @@ def committed(client: SyncClient, topic: str) -> list[bytes | None]:
         while any(consumer.positions.get(each, 0) < offset for each, offset in end.items()):
             found += [record.value for record in consumer.poll(5000, timeout=1)]
     return sorted(found)  # type: ignore[type-var]
+
+
+def write_lost_markers(client: SyncClient, topic: str) -> None:
+    """Apache Kafka may lose the markers of what its coordinator has committed (NON_OBVIOUS.md): they are written here.
+    Of a transaction that was not committed none is, and it stays open.
+    """
+    for each in client.admin.hanging_transactions([topic], now_ms=round(time.time() * 1000), longer_than_ms=0):
+        if client.admin.decision(each):
+            warnings.warn(f"Apache Kafka has lost a marker: {each}", stacklevel=2)
+            client.admin.end_in_partition(each, committed=True)
 
 
 def kill_everything(folder: Path, bootstrap: str, protocol: str) -> None:
@@ -216,6 +228,8 @@ def test_each_row_is_there_once_when_all_brokers_are_killed_at_each_step(
         with brokers_struck(tmp_path, points, restart):
             run_until_done(tmp_path, bootstrap, protocol, dict.fromkeys(points, "brokers"))
         assert [point for point in points if not (tmp_path / f"{point}.back").exists()] == []
+        if whose is kafka_that_restarts:
+            write_lost_markers(client, topics(protocol)[1])
         assert committed(client, topics(protocol)[1]) == rows
 
 

@@ -125,6 +125,9 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(run: Run, tm
         assert hanging["start_offset"] == 1
         shown = run("txn", "list", "--hanging", "--longer-than", "0s", "--topic", "t", *here)
         place = ("--topic", "t", "--partition", "0", "--start-offset", "1")
+        assert hanging["decided"] is None
+        unknown = run("txn", "commit", *place, *here)
+        assert unknown.code == 1 and f"`raftlog txn abort {' '.join(place)}` ends it" in unknown.err
         assert f"`raftlog txn abort {' '.join(place)}` ends the first of them" in shown.err
         missed = run("txn", "abort", *place[:-1], "5", *here)
         assert missed.code == 1 and "some begin at 0, 1" in missed.err
@@ -133,3 +136,25 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(run: Run, tm
         assert run("txn", "list", "--hanging", "--longer-than", "0s", "--json", *here).json == {"hanging": []}
         known.commit_transaction(DEADLINE_SECONDS)
         assert run("consume", "t", "-e", *here).out == "x\nx\n"
+
+
+@pytest.mark.long
+def test_a_transaction_is_ended_as_its_coordinator_has_decided(run: Run, tmp_path: Path) -> None:
+    with broker_of_our_own(tmp_path, transaction_partition_verification_enable="false") as broker:
+        here = ("-b", broker.address)
+        assert run("topic", "create", "t", *here).code == 0
+        known = producer(broker.address, "known")
+        write(known, "t", 1)
+        known.commit_transaction(DEADLINE_SECONDS)
+        decided = run("txn", "describe", "known", "--json", *here).json["transactions"][0]
+        assert (decided["state"], decided["producer_epoch"]) in (("CompleteCommit", 0), ("CompleteCommit", 1))
+        assert run("topic", "create", "u", *here).code == 0
+        hang(broker.address, "u", decided["producer_id"])
+        found = run("txn", "list", "--hanging", "--longer-than", "0s", *here)
+        place = ("--topic", "u", "--partition", "0", "--start-offset", "0")
+        assert f"`raftlog txn commit {' '.join(place)}` ends the first of them" in found.err
+        refused = run("txn", "abort", *place, *here)
+        assert refused.code == 1 and "its records would be lost" in refused.err
+        assert "would be committed" in run("txn", "commit", *place, "--dry-run", *here).out
+        assert run("txn", "commit", *place, "--json", *here).json["committed"]["topic"] == "u"
+        assert run("consume", "u", "-e", *here).out == "hanging\n"
