@@ -209,6 +209,23 @@ def show_decoding(smallest: int, largest: int) -> None:
     print(f"decoded into Arrow: {rate:,.0f} records of {smallest} to {largest} B in a CPU second")
 
 
+def show_decoding_a_few(size: int, partitions: int = 50, count: int = 10) -> None:
+    """What a poll brings of a topic with many partitions and little in each, into Arrow's columns."""
+    from raftlog.client.columns.decode import to_table
+    from raftlog.client.core.fetched import Piece, Slice
+    from raftlog.wire.batch import Record, encode_batch, parse_header
+
+    batch = encode_batch([Record(at, 1_700_000_000_000, None, b"x" * size) for at in range(count)])
+    pieces = [Piece(parse_header(batch), batch, 0, count)]
+    slices = [Slice("topic", index, pieces, count, 0) for index in range(partitions)]
+    to_table(slices)
+    began, decoded = time.process_time(), 0
+    while decoded < DECODED // 10:
+        decoded += to_table(slices).num_rows
+    rate = decoded / (time.process_time() - began)
+    print(f"decoded into Arrow, {count} records of each of {partitions} partitions at once: {rate:,.0f} in a CPU second")
+
+
 def show_import() -> None:
     code = "import time; began = time.perf_counter(); import raftlog.client; print(time.perf_counter() - began)"
     every = "from raftlog.client import Client, SyncClient, Producer, Consumer"
@@ -240,6 +257,7 @@ def main() -> None:
     show("consume", consumed, options.records)
     show_decoding(options.size, options.size)
     show_decoding(options.size // 2, options.size + options.size // 2)
+    show_decoding_a_few(options.size)
     show_import()
 
 

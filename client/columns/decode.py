@@ -47,8 +47,9 @@ HEADERS_MAX = 256
 
 
 class Columns(NamedTuple):
-    """Records of one partition. `timestamps` are ms since 1970."""
+    """Records. `slices` says of which slice each one is, by its number; `timestamps` are ms since 1970."""
 
+    slices: Ints
     keys: pa.Array
     values: pa.Array
     offsets: Ints
@@ -62,21 +63,20 @@ def to_table(slices: Sequence[Slice]) -> pa.Table:
     parts: list[pa.RecordBatch] = []
     topics = list(dict.fromkeys(each.topic for each in slices))
     names = pa.array(topics, pa.string())
-    for each in slices:
-        for columns in decode_pieces(each.topic, each.partition, each.pieces):
-            count = len(columns.offsets)
-            topic = pa.DictionaryArray.from_arrays(pa.array(np.full(count, topics.index(each.topic), np.int32)), names)
-            arrays = [
-                columns.keys,
-                columns.values,
-                topic,
-                pa.array(np.full(count, each.partition, np.int32)),
-                pa.array(columns.offsets),
-                pa.array(columns.timestamps).cast(SCHEMA.field("timestamp").type),
-                pa.array(columns.timestamp_types.astype(np.int32)),
-                columns.headers,
-            ]
-            parts.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+    topic_of = np.array([topics.index(each.topic) for each in slices], np.int32)
+    partition_of = np.array([each.partition for each in slices], np.int32)
+    for columns in decode_slices(slices):
+        arrays = [
+            columns.keys,
+            columns.values,
+            pa.DictionaryArray.from_arrays(pa.array(topic_of[columns.slices]), names),
+            pa.array(partition_of[columns.slices]),
+            pa.array(columns.offsets),
+            pa.array(columns.timestamps).cast(SCHEMA.field("timestamp").type),
+            pa.array(columns.timestamp_types.astype(np.int32)),
+            columns.headers,
+        ]
+        parts.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
     return pa.Table.from_batches(parts, schema=SCHEMA)
 
 
@@ -104,40 +104,50 @@ def read_batches(
     return to_table([Slice(topic, partition, pieces, after, -1)])
 
 
-def decode_pieces(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterator[Columns]:
-    """The records of pieces whose checksums were looked at before. Raises DamagedRecords."""
-    run: list[tuple[Piece, bytes]] = []
+class _Packed(NamedTuple):
+    """A piece of the slice with this number, and what it holds, unpacked."""
+
+    number: int
+    piece: Piece
+    payload: bytes
+
+
+def decode_slices(slices: Sequence[Slice]) -> Iterator[Columns]:
+    """Their records, in their order; the checksums were looked at before. Raises DamagedRecords."""
+    run: list[_Packed] = []
     size = 0
-    for piece in pieces:
-        try:
-            payload = unpack_payload(piece.data, piece.header, MAX_DECOMPRESSED_BYTES)
-        except CorruptRecord as error:
-            header = piece.header
-            raise DamagedRecords(topic, partition, header.base_offset, str(error), header.next_offset) from error
-        if run and size + len(payload) > RUN_BYTES_MAX:
-            yield from _decode_run(topic, partition, run)
-            run, size = [], 0
-        run.append((piece, payload))
-        size += len(payload)
+    for number, part in enumerate(slices):
+        for piece in part.pieces:
+            try:
+                payload = unpack_payload(piece.data, piece.header, MAX_DECOMPRESSED_BYTES)
+            except CorruptRecord as error:
+                first, after = piece.header.base_offset, piece.header.next_offset
+                raise DamagedRecords(part.topic, part.partition, first, str(error), after) from error
+            if run and size + len(payload) > RUN_BYTES_MAX:
+                yield from _decode_run(slices, run)
+                run, size = [], 0
+            run.append(_Packed(number, piece, payload))
+            size += len(payload)
     if run:
-        yield from _decode_run(topic, partition, run)
+        yield from _decode_run(slices, run)
 
 
-def _decode_run(topic: str, partition: int, run: Sequence[tuple[Piece, bytes]]) -> Iterator[Columns]:
+def _decode_run(slices: Sequence[Slice], run: Sequence[_Packed]) -> Iterator[Columns]:
     try:
-        yield _decode_at_once([piece for piece, _ in run], [payload for _, payload in run])
+        yield _decode_at_once(run)
         return
     except Unusual:
         if len(run) == 1:
-            yield _decode_one_by_one(topic, partition, run[0][0])
+            yield _decode_one_by_one(slices[run[0].number], run[0])
             return
     for each in run:
-        yield from _decode_run(topic, partition, [each])
+        yield from _decode_run(slices, [each])
 
 
-def _decode_at_once(pieces: Sequence[Piece], payloads: Sequence[bytes]) -> Columns:
+def _decode_at_once(run: Sequence[_Packed]) -> Columns:
     """Raises Unusual."""
-    joined = b"".join((*payloads, bytes(PADDING)))
+    pieces = [each.piece for each in run]
+    joined = b"".join((*(each.payload for each in run), bytes(PADDING)))
     data: Bytes = np.frombuffer(joined, np.uint8)
     size = len(joined) - PADDING
     counts = np.array([piece.header.records_count for piece in pieces], np.int64)
@@ -146,7 +156,7 @@ def _decode_at_once(pieces: Sequence[Piece], payloads: Sequence[bytes]) -> Colum
     count = int(counts.sum())
     bodies, ends = record_places(joined, size, count)
     firsts = np.concatenate(([0], np.cumsum(counts)))
-    bounds = np.cumsum([len(payload) for payload in payloads])
+    bounds = np.cumsum([len(each.payload) for each in run])
     last = firsts[1:][counts > 0] - 1
     if (ends[last] != bounds[counts > 0]).any():
         raise Unusual  # a batch has more or fewer records than it says
@@ -161,6 +171,7 @@ def _decode_at_once(pieces: Sequence[Piece], payloads: Sequence[bytes]) -> Colum
     timestamps, kinds = _timestamps(pieces, counts, stamps)
     buffer = pa.py_buffer(joined)
     columns = Columns(
+        np.repeat([each.number for each in run], counts),
         _binary(buffer, key_from, key_to, no_key),
         _binary(buffer, value_from, value_to, no_value),
         offsets,
@@ -253,10 +264,11 @@ def _within(columns: Columns, pieces: Sequence[Piece], counts: Ints) -> Columns:
     return Columns(*taken)
 
 
-def _decode_one_by_one(topic: str, partition: int, piece: Piece) -> Columns:
-    records = decode_piece(topic, partition, piece)
-    kind = int(piece.header.timestamp_type)
+def _decode_one_by_one(part: Slice, packed: _Packed) -> Columns:
+    records = decode_piece(part.topic, part.partition, packed.piece)
+    kind = int(packed.piece.header.timestamp_type)
     return Columns(
+        np.full(len(records), packed.number, np.int64),
         pa.array([record.key for record in records], pa.binary()),
         pa.array([record.value for record in records], pa.binary()),
         np.array([record.offset for record in records], np.int64),

@@ -34,8 +34,8 @@ def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
     assert isinstance(partition, Task)
     if partition.wanted:
         schema = arrow_schema(options.columns)
-        for part in read_ranges(options, partition.wanted):
-            yield from record_batches(part, schema)
+        for slices in read_ranges(options, partition.wanted):
+            yield from record_batches(slices, schema)
     freeze_modules()
 
 

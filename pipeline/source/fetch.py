@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from raftlog.client.core.errors import Rejected, TimedOut
@@ -26,34 +27,67 @@ RECORD_BYTES = 1024
 SPARE_BYTES = 64 * 1024
 
 
-def read_ranges(options: SourceOptions, wanted: Sequence[Range]) -> Iterator[Slice]:
+def read_ranges(options: SourceOptions, wanted: Sequence[Range]) -> Iterator[list[Slice]]:
     """The records of ranges of different partitions, one range after the other, as they came. Raises DataLoss, if the
     options say so, and KafkaError.
     """
     running = session(options.connection)
-    fetcher, readers = running.run(_start(running, options, wanted))
+    reader = TaskReader(running, options, wanted)
     try:
-        for reader in readers:
-            while not reader.done and (part := running.run(reader.next())) is not None:
-                yield part
+        while not reader.done:
+            if found := running.run(reader.next()):
+                yield found
     finally:
-        running.run(fetcher.stop())
+        if not reader.done:
+            running.run(reader.close())
 
 
-async def _start(
-    running: Session, options: SourceOptions, wanted: Sequence[Range]
-) -> tuple[Fetcher, list[RangeReader]]:
-    settings = ConsumerSettings(
-        auto_offset_reset="none",
-        isolation_level="read_committed" if options.read_committed else "read_uncommitted",
-        max_partition_fetch_bytes=options.fetch_bytes,
-        fetch_max_bytes=options.fetch_bytes,
-        check_crcs=options.check_crcs,
-        client_rack=options.rack,
-    )
-    fetching = FetchingRanges(settings, wanted)
-    fetcher = Fetcher(running.router, fetching, settings)
-    return fetcher, [RangeReader(running, options, each, fetching, fetcher) for each in wanted]
+class TaskReader:
+    """The ranges of one task. To be used in the session's event loop; when it is done, it is closed."""
+
+    def __init__(self, running: Session, options: SourceOptions, wanted: Sequence[Range]) -> None:
+        self.done = False
+        self._running = running
+        self._options = options
+        self._wanted = wanted
+        self._fetcher: Fetcher | None = None
+        self._left: deque[RangeReader] = deque()
+
+    async def next(self) -> list[Slice]:
+        """The next records of the first range; if those are its last, what is there of the ranges behind it, too."""
+        if self._fetcher is None:
+            self._fetcher = self._start()
+        found: list[Slice] = []
+        while self._left and (not found or self._left[0].has_records):
+            part = await self._left[0].next()
+            if part is not None:
+                found.append(part)
+            if not self._left[0].done:
+                break
+            self._left.popleft()
+        if not self._left:
+            await self.close()
+        return found
+
+    async def close(self) -> None:
+        self.done = True
+        if self._fetcher is not None:
+            await self._fetcher.stop()
+
+    def _start(self) -> Fetcher:
+        options = self._options
+        settings = ConsumerSettings(
+            auto_offset_reset="none",
+            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+            max_partition_fetch_bytes=options.fetch_bytes,
+            fetch_max_bytes=options.fetch_bytes,
+            check_crcs=options.check_crcs,
+            client_rack=options.rack,
+        )
+        fetching = FetchingRanges(settings, self._wanted)
+        fetcher = Fetcher(self._running.router, fetching, settings)
+        self._left.extend(RangeReader(self._running, options, each, fetching, fetcher) for each in self._wanted)
+        return fetcher
 
 
 class FetchingRanges(Fetching):
@@ -108,6 +142,11 @@ class RangeReader:
         self._fetching = fetching
         self._fetcher = fetcher
         self._given_to = wanted.start
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the next ones are there."""
+        return bool(self._fetching.partitions[self._partition].pieces)
 
     async def next(self) -> Slice | None:
         """The next records, None if it turns out that there are no more."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from raftlog.client.columns.decode import Columns, decode_pieces
+from raftlog.client.columns.decode import Columns, decode_slices
 from raftlog.client.core.fetched import Slice
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -28,25 +28,24 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
-def record_batches(part: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice, some thousands at a time. Raises DamagedRecords."""
-    for columns in decode_pieces(part.topic, part.partition, part.pieces):
+def record_batches(slices: Sequence[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of slices, some thousands at a time. Raises DamagedRecords."""
+    for columns in decode_slices(slices):
         if len(columns.offsets):
-            arrays = [_column(name, part, columns) for name in schema.names]
+            arrays = [_column(name, slices, columns) for name in schema.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column(name: str, part: Slice, columns: Columns) -> pa.Array:
-    count = len(columns.offsets)
+def _column(name: str, slices: Sequence[Slice], columns: Columns) -> pa.Array:
     match name:
         case "key":
             return columns.keys
         case "value":
             return columns.values
         case "topic":
-            return pa.repeat(pa.scalar(part.topic, pa.string()), count)
+            return pa.array([each.topic for each in slices], pa.string()).take(pa.array(columns.slices))
         case "partition":
-            return pa.array(np.full(count, part.partition, np.int32))
+            return pa.array(np.array([each.partition for each in slices], np.int32)[columns.slices])
         case "offset":
             return pa.array(columns.offsets, pa.int64())
         case "timestamp":
@@ -54,7 +53,7 @@ def _column(name: str, part: Slice, columns: Columns) -> pa.Array:
         case "timestampType":
             return pa.array(columns.timestamp_types, pa.int32())
         case _:
-            return _headers(columns.headers, count)
+            return _headers(columns.headers, len(columns.offsets))
 
 
 def _headers(headers: pa.ListArray, count: int) -> pa.ListArray:

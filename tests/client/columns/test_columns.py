@@ -61,18 +61,23 @@ def pieces_of(data: bytes) -> list[Piece]:
 
 
 def check_same(pieces: list[Piece]) -> None:
-    """Both ways come to the same records, or to the same error."""
-    part = Slice("t", 3, pieces, pieces[-1].end, 0)
+    """Both ways come to the same records, or to the same error: of one partition, and of one for each piece."""
+    check_slices([Slice("t", 3, pieces, pieces[-1].end, 0)])
+    check_slices([Slice("tu"[at % 2], at, [piece], piece.end, 0) for at, piece in enumerate(pieces)])
+
+
+def check_slices(slices: list[Slice]) -> None:
     try:
-        expected = part.records()
+        expected = [record for part in slices for record in part.records()]
     except DamagedRecords as error:
         with pytest.raises(DamagedRecords) as damaged:
-            to_table([part])
-        assert (damaged.value.topic, damaged.value.partition, damaged.value.offset) == ("t", 3, error.offset)
+            to_table(slices)
+        found = damaged.value
+        assert (found.topic, found.partition, found.offset) == (error.topic, error.partition, error.offset)
         return
-    table = to_table([part])
+    table = to_table(slices)
     assert table.schema == SCHEMA and table.num_rows == len(expected)
-    for name in ("key", "value", "offset"):
+    for name in ("key", "value", "topic", "partition", "offset"):
         assert table[name].to_pylist() == [getattr(record, name) for record in expected], name
     stamps = table["timestamp"].cast("int64").to_pylist()
     assert stamps == [record.timestamp for record in expected]

@@ -10,15 +10,15 @@ from raftlog.pipeline.source.rows import arrow_schema, record_batches
 from raftlog.wire.batch import Record, encode_batch, parse_header
 
 
-def fetched(records: list[Record], end: int | None = None) -> Slice:
+def fetched(records: list[Record], end: int | None = None, *, partition: int = 3) -> Slice:
     data = encode_batch(records)
     header = parse_header(data)
     last = header.next_offset if end is None else end
-    return Slice("t", 3, [Piece(header, data, header.base_offset, last)], last, 0)
+    return Slice("t", partition, [Piece(header, data, header.base_offset, last)], last, 0)
 
 
 def rows(part: Slice, columns: tuple[str, ...] = COLUMNS) -> list[dict[str, object]]:
-    return pa.Table.from_batches(list(record_batches(part, arrow_schema(columns)))).to_pylist()
+    return pa.Table.from_batches(list(record_batches([part], arrow_schema(columns)))).to_pylist()
 
 
 def test_rows_have_the_columns_of_sparks_kafka_source() -> None:
@@ -35,10 +35,18 @@ def test_rows_have_the_columns_of_sparks_kafka_source() -> None:
 
 def test_no_headers_are_an_empty_list_and_never_null() -> None:
     part = fetched([Record(at, 0, b"k", b"v", ()) for at in range(3)])
-    (batch,) = record_batches(part, arrow_schema(COLUMNS))
+    (batch,) = record_batches([part], arrow_schema(COLUMNS))
     assert batch.column("headers").null_count == 0 and batch.column("headers").to_pylist() == [[], [], []]
 
 
 def test_a_range_that_ends_within_a_batch_gives_the_records_before_its_end() -> None:
     part = fetched([Record(at, 0, b"k", b"v", ()) for at in range(5)], end=3)
     assert [row["offset"] for row in rows(part, ("offset",))] == [0, 1, 2]
+
+
+def test_a_few_records_of_several_partitions_are_one_batch() -> None:
+    parts = [fetched([Record(at, 0, None, b"v", ()) for at in range(3)], partition=at) for at in (7, 4)]
+    parts.append(fetched([Record(0, 0, None, b"w", ())])._replace(topic="u"))
+    (batch,) = record_batches(parts, arrow_schema(("topic", "partition", "offset")))
+    found = [tuple(row.values()) for row in batch.to_pylist()]
+    assert found == [*(("t", partition, at) for partition in (7, 4) for at in range(3)), ("u", 3, 0)]
