@@ -209,8 +209,14 @@ def show_decoding(smallest: int, largest: int) -> None:
     print(f"decoded into Arrow: {rate:,.0f} records of {smallest} to {largest} B in a CPU second")
 
 
-def show_decoding_a_few(size: int, partitions: int = 50, count: int = 10) -> None:
-    """What a poll brings of a topic with many partitions and little in each, into Arrow's columns."""
+def show_a_few(size: int, partitions: int = 50, count: int = 10) -> None:
+    """A poll of a topic with many partitions and little in each, into Arrow's columns; and as many rows that are sent
+    to so many partitions, by their keys.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from raftlog.client.columns import encode
     from raftlog.client.columns.decode import to_table
     from raftlog.client.core.fetched import Piece, Slice
     from raftlog.wire.batch import Record, encode_batch, parse_header
@@ -218,12 +224,23 @@ def show_decoding_a_few(size: int, partitions: int = 50, count: int = 10) -> Non
     batch = encode_batch([Record(at, 1_700_000_000_000, None, b"x" * size) for at in range(count)])
     pieces = [Piece(parse_header(batch), batch, 0, count)]
     slices = [Slice("topic", index, pieces, count, 0) for index in range(partitions)]
-    to_table(slices)
-    began, decoded = time.process_time(), 0
-    while decoded < DECODED // 10:
-        decoded += to_table(slices).num_rows
-    rate = decoded / (time.process_time() - began)
-    print(f"decoded into Arrow, {count} records of each of {partitions} partitions at once: {rate:,.0f} in a CPU second")
+    keys = pa.array([b"%06d" % at for at in range(count * partitions)])
+    (rows,) = encode.rows_of(pa.table({"key": keys, "value": [b"x" * size] * len(keys)}), 0)
+
+    def to_arrow() -> int:
+        return to_table(slices).num_rows
+
+    def to_batches() -> int:
+        chosen = encode.partitions_of(rows, partitions, BATCH_BYTES, lambda _: 0)
+        return sum(len(packed.rows) for packed in encode.pack(rows, chosen, BATCH_BYTES, np.iinfo(np.int32).max))
+
+    for name, work in ("decoded into", to_arrow), ("encoded from", to_batches):
+        work()
+        began, done = time.process_time(), 0
+        while done < DECODED // 10:
+            done += work()
+        rate = done / (time.process_time() - began)
+        print(f"{name} Arrow: {rate:,.0f} records in a CPU second, {count} for each of {partitions} partitions at once")
 
 
 def show_import() -> None:
@@ -257,7 +274,7 @@ def main() -> None:
     show("consume", consumed, options.records)
     show_decoding(options.size, options.size)
     show_decoding(options.size // 2, options.size + options.size // 2)
-    show_decoding_a_few(options.size)
+    show_a_few(options.size)
     show_import()
 
 

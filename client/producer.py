@@ -244,20 +244,21 @@ class Producer:
         return delivery
 
     def _take_in(self, topic: str, rows: Rows, first: int, delivery: TableDelivery) -> None:
-        from raftlog.client.columns.encode import by_partition, pack
+        from raftlog.client.columns.encode import pack, partitions_of
 
         self._check_usable()
         accumulator, now = self._accumulator, time.monotonic()
         limits = accumulator.limits
         count = self._router.known.partition_count(topic)
-        for index, numbers, part in by_partition(
+        partitions = partitions_of(
             rows, count, limits.batch_size, lambda size: self._sticky.choose(topic, count, size)
-        ):
+        )
+        for packed in pack(rows, partitions, limits.batch_size, limits.batch_records):
+            partition = topic, packed.partition
             if self._transactions is not None:
-                self._transactions.core.touch((topic, index))
-            packed = pack(part, limits.batch_size, limits.batch_records)
-            batches = [accumulator.append_packed((topic, index), each, now) for each in packed]
-            delivery.add(numbers + first, batches)
+                self._transactions.core.touch(partition)
+            batches = [accumulator.append_packed(partition, each, now) for each in packed.batches]
+            delivery.add(packed.rows + first, batches)
             self._sender.look(batches[0])
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,41 +82,55 @@ def windows(chunks: Iterable[Rows], bytes_max: int) -> Iterator[Rows]:
         yield from (rows.part(first, end) for first, end in pairwise(firsts))
 
 
-def by_partition(
-    rows: Rows, count: int, batch_bytes: int, choose: Callable[[int], int]
-) -> Iterator[tuple[int, Ints, Rows]]:
-    """Which rows go to which of `count` partitions: (partition, the rows' numbers, the rows in their order).
+def partitions_of(rows: Rows, count: int, batch_bytes: int, choose: Callable[[int], int]) -> Ints:
+    """Which of `count` partitions each row goes to.
 
     Rows with a key go where its hash says; those without, `batch_bytes` at a time, where `choose` says for so many.
     """
     partitions = rows.partitions
-    if (partitions == NONE).any():
-        partitions = partitions.copy()
-        free = partitions == NONE
-        keyless = np.asarray(rows.keys.is_null())
-        keyed = np.flatnonzero(free & ~keyless)
-        if len(keyed):
-            partitions[keyed] = (murmur2(rows.keys)[keyed] & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
-        wandering = np.flatnonzero(free & keyless)
-        if len(wandering):
-            firsts = _batch_starts(rows.sizes[wandering], batch_bytes, len(wandering))
-            sizes = np.add.reduceat(rows.sizes[wandering], firsts).tolist()
-            chosen = np.array([choose(size) for size in sizes], np.int64)
-            partitions[wandering] = np.repeat(chosen, np.diff(firsts, append=len(wandering)))
-    if (partitions == partitions[0]).all():
-        yield int(partitions[0]), np.arange(len(partitions)), rows
-        return
-    order = np.argsort(partitions, kind="stable")
-    bounds = np.flatnonzero(np.diff(partitions[order])) + 1
-    for numbers in np.split(order, bounds):
-        yield int(partitions[numbers[0]]), numbers, rows.take(numbers)
+    free = partitions == NONE
+    if not free.any():
+        return partitions
+    partitions = partitions.copy()
+    keyless = np.asarray(rows.keys.is_null())
+    keyed = np.flatnonzero(free & ~keyless)
+    if len(keyed):
+        partitions[keyed] = (murmur2(rows.keys)[keyed] & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+    wandering = np.flatnonzero(free & keyless)
+    if len(wandering):
+        firsts = _batch_starts(rows.sizes[wandering], batch_bytes, len(wandering))
+        sizes = np.add.reduceat(rows.sizes[wandering], firsts).tolist()
+        chosen = np.array([choose(size) for size in sizes], np.int64)
+        partitions[wandering] = np.repeat(chosen, np.diff(firsts, append=len(wandering)))
+    return partitions
 
 
-def pack(rows: Rows, batch_bytes: int, batch_records: int) -> list[PackedRecords]:
-    """All the rows, which go to one partition, as the payloads of batches: what is larger is one by itself."""
-    if not len(rows.sizes):
-        return []
-    firsts = _batch_starts(rows.sizes, batch_bytes, batch_records)
+class Packed(NamedTuple):
+    """Rows of one partition: which ones, in their order, and the payloads of batches that hold them."""
+
+    partition: int
+    rows: Ints
+    batches: list[PackedRecords]
+
+
+def pack(rows: Rows, partitions: Ints, batch_bytes: int, batch_records: int) -> list[Packed]:
+    """All the rows, each in its partition, as the payloads of batches: what is larger is one by itself."""
+    numbers, bounds = np.arange(len(partitions)), [0, len(partitions)]
+    if not (partitions == partitions[0]).all():
+        numbers = np.argsort(partitions, kind="stable")
+        partitions, rows = partitions[numbers], rows.take(numbers)
+        bounds[1:1] = (np.flatnonzero(np.diff(partitions)) + 1).tolist()
+    spans = [*pairwise(bounds)]
+    firsts = [first + _batch_starts(rows.sizes[first:end], batch_bytes, batch_records) for first, end in spans]
+    batches = iter(_pack(rows, np.concatenate(firsts)))
+    return [
+        Packed(int(partitions[first]), numbers[first:end], [*islice(batches, len(each))])
+        for (first, end), each in zip(spans, firsts, strict=True)
+    ]
+
+
+def _pack(rows: Rows, firsts: Ints) -> list[PackedRecords]:
+    """The payloads of batches that begin with these rows."""
     counts = np.diff(firsts, append=len(rows.sizes))
     deltas = np.arange(len(rows.sizes)) - np.repeat(firsts, counts)
     since = rows.timestamps - np.repeat(rows.timestamps[firsts], counts)

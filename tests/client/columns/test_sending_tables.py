@@ -17,7 +17,7 @@ from raftlog.client.columns import encode
 from raftlog.client.columns.decode import HEADER
 from raftlog.client.core.errors import MissingExtra, Rejected
 from raftlog.client.core.partitioner import murmur2, partition_for_key
-from raftlog.client.core.producer_batch import ProducerBatch, ProducerIdentity
+from raftlog.client.core.producer_batch import PackedRecords, ProducerBatch, ProducerIdentity
 from raftlog.wire.batch import Record, decode_batch, parse_header
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
@@ -52,6 +52,18 @@ def record_of(row: Row, offset: int) -> Record:
     return Record(offset, NOW if timestamp is None else timestamp, key, value, tuple(headers or ()))
 
 
+def records_in(packed: PackedRecords) -> list[Record]:
+    batch = ProducerBatch(("t", 0), 0.0)
+    batch.fill(packed)
+    return decode_batch(batch.encode(Compression.NONE))
+
+
+def one_batch(rows: encode.Rows) -> list[Record]:
+    (packed,) = encode.pack(rows, np.zeros(len(rows.sizes), np.int64), 1000, 1000)
+    (batch,) = packed.batches
+    return records_in(batch)
+
+
 @settings(max_examples=examples(40))
 @given(ROWS, st.sampled_from(Compression), st.integers(1, 3000), st.integers(1, 20), st.booleans())
 def test_a_batch_of_columns_holds_what_one_of_records_does(
@@ -59,9 +71,9 @@ def test_a_batch_of_columns_holds_what_one_of_records_does(
 ) -> None:
     table = table_of([rows[0], *rows]).slice(1) if in_slices else table_of(rows)
     (chunk,) = encode.rows_of(table, NOW)
-    packed = encode.pack(chunk, batch_bytes, batch_records)
+    (packed,) = encode.pack(chunk, np.zeros(len(rows), np.int64), batch_bytes, batch_records)
     at = 0
-    for each in packed:
+    for each in packed.batches:
         assert each.records_count <= batch_records and (len(each.payload) <= batch_bytes or each.records_count == 1)
         expected = [record_of(row, index) for index, row in enumerate(rows[at : at + each.records_count])]
         batch, by_record = ProducerBatch(("t", 0), 0.0), ProducerBatch(("t", 0), 0.0)
@@ -82,10 +94,13 @@ def test_a_batch_of_columns_holds_what_one_of_records_does(
 def test_rows_go_to_the_partitions_that_records_go_to(rows: list[Row], count: int, batch_bytes: int) -> None:
     seen: dict[int, int] = {}
     for chunk in encode.rows_of(table_of(rows), NOW):
-        for partition, numbers, part in encode.by_partition(chunk, count, batch_bytes, lambda size: 0):
-            assert part.values.to_pylist() == [rows[number][1] for number in numbers], "in their order"
-            assert numbers.tolist() == sorted(numbers.tolist())
-            seen |= dict.fromkeys(numbers.tolist(), partition)
+        partitions = encode.partitions_of(chunk, count, batch_bytes, lambda size: 0)
+        for packed in encode.pack(chunk, partitions, batch_bytes, 7):
+            numbers = packed.rows.tolist()
+            assert numbers == sorted(numbers), "in their order"
+            found = [record.value for each in packed.batches for record in records_in(each)]
+            assert found == [rows[number][1] for number in numbers]
+            seen |= dict.fromkeys(numbers, packed.partition)
     for number, (key, _, _, partition, _) in enumerate(rows):
         chosen = 0 if key is None else partition_for_key(key, count)
         assert seen[number] == (chosen if partition is None else partition)
@@ -128,10 +143,7 @@ def test_timestamps_of_any_unit_and_headers_as_a_map_are_sent() -> None:
         headers = pa.array([[("a", b"1"), ("b", None)], None], pa.map_(pa.string(), pa.binary()))
         columns = {"value": [b"x", b"y"], "timestamp": pa.array([moment, None], kind), "headers": headers}
         (rows,) = encode.rows_of(pa.table(columns), NOW)
-        (packed,) = encode.pack(rows, 1000, 1000)
-        batch = ProducerBatch(("t", 0), 0.0)
-        batch.fill(packed)
-        first, second = decode_batch(batch.encode(Compression.NONE))
+        first, second = one_batch(rows)
         assert (first.timestamp, second.timestamp) == (round(moment.timestamp() * 1000), NOW)
         assert (first.headers, second.headers) == ((("a", b"1"), ("b", None)), ())
 
@@ -236,8 +248,5 @@ def test_headers_as_a_map_may_be_those_of_a_slice() -> None:
     table = pa.table({"value": [b"0", b"1", b"2", b"3"], "headers": headers})
     for first, count in [(1, 3), (2, 1), (0, 2)]:
         (rows,) = encode.rows_of(table.slice(first, count), NOW)
-        (packed,) = encode.pack(rows, 1000, 1000)
-        batch = ProducerBatch(("t", 0), 0.0)
-        batch.fill(packed)
-        found = [list(record.headers) for record in decode_batch(batch.encode(Compression.NONE))]
+        found = [list(record.headers) for record in one_batch(rows)]
         assert found == [each or [] for each in headers.slice(first, count).to_pylist()]
