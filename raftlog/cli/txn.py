@@ -24,14 +24,12 @@ VERBS.add("commit", "end a transaction in a partition that did not learn that it
 
 LONGEST_TRANSACTION = "15m"
 """The default of transaction.max.timeout.ms."""
+COMMITTED, ABORTED = "committed", "aborted"
 
 
 def run(arguments: list[str]) -> int:
     verb, rest = VERBS.choose(arguments)
     return {"list": list_, "describe": describe, "abort": abort, "commit": commit}[verb](rest)
-
-
-COMMITTED, ABORTED = "committed", "aborted"
 
 
 def now_ms() -> int:
@@ -239,7 +237,7 @@ def commit(arguments: list[str]) -> int:
     parser = VERBS.parser(
         "commit",
         "End a transaction in a partition that did not learn that it was committed, though its coordinator says so:"
-        " `raftlog txn list --hanging` shows those as decided.",
+        " `raftlog txn list --hanging` shows it.",
         "raftlog txn commit --topic orders --partition 3 --start-offset 118",
     )
     add_place(parser, required=True)
@@ -274,13 +272,13 @@ def end_at(options: argparse.Namespace, *, committed: bool) -> int:
         found = open_at(client, options)
         where = f"{found.topic}[{found.partition}] from offset {found.start_offset} on, of producer {found.producer_id}"
         if (decided(client, found) == COMMITTED) is not committed:
-            raise CommandFailed(
-                f"no coordinator says that the transaction in {where}, is committed"
-                if committed
-                else f"the transaction in {where}, is committed, says its coordinator: its records would be lost",
-                f"`raftlog txn {'abort' if committed else 'commit'} {place(found)}` ends it",
-                code=ErrorCode.INVALID_TXN_STATE.name,
-            )
+            if committed:
+                reason = f"no coordinator says that the transaction in {where}, is committed"
+            else:
+                reason = f"the transaction in {where}, is committed, says its coordinator: its records would be lost"
+            verb = "abort" if committed else "commit"
+            hint = f"`raftlog txn {verb} {place(found)}` ends it"
+            raise CommandFailed(reason, hint, code=ErrorCode.INVALID_TXN_STATE.name)
         if not options.dry_run:
             client.admin.end_in_partition(found, committed=committed)
     if options.json:
