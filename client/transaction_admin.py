@@ -174,9 +174,8 @@ class TransactionAdmin:
             return []
         producer_ids = sorted({each.producer_id for each in old})
         known: set[tuple[int, TopicPartition]] = set()
-        for listed in await self.list_transactions(producer_ids=producer_ids):
-            described, _ = await self.describe_transaction(listed.transactional_id)
-            known |= {(described.producer_id, (topic.topic, p)) for topic in described.topics for p in topic.partitions}
+        for each in await self._of_producers(producer_ids):
+            known |= {(each.producer_id, (topic.topic, p)) for topic in each.topics for p in topic.partitions}
         return [each for each in old if (each.producer_id, (each.topic, each.partition)) not in known]
 
     async def decision(self, transaction: OpenTransaction) -> bool | None:
@@ -186,11 +185,15 @@ class TransactionAdmin:
         """
         # From version 2 of transactions on the epoch is raised when one ends.
         epochs = transaction.producer_epoch, transaction.producer_epoch + 1
-        for listed in await self.list_transactions(states=list(DECIDED), producer_ids=[transaction.producer_id]):
-            described, _ = await self.describe_transaction(listed.transactional_id)
-            if described.producer_id == transaction.producer_id and described.producer_epoch in epochs:
-                return DECIDED.get(described.transaction_state)
+        for each in await self._of_producers([transaction.producer_id]):
+            if each.producer_id == transaction.producer_id and each.producer_epoch in epochs:
+                return DECIDED.get(each.transaction_state)
         return None
+
+    async def _of_producers(self, producer_ids: Sequence[int]) -> list[TransactionState]:
+        """What the coordinators say of the transactional ids that have these producer ids."""
+        listed = await self.list_transactions(producer_ids=producer_ids)
+        return [(await self.describe_transaction(each.transactional_id))[0] for each in listed]
 
     async def abort_transaction(self, transactional_id: str) -> bool:
         """Abort an id's transaction, and fence its producer; False if there is none. As Kafka's fenceProducers does it.

@@ -104,8 +104,8 @@ def read_batches(
     return to_table([Slice(topic, partition, pieces, after, -1)])
 
 
-class _Packed(NamedTuple):
-    """A piece of the slice with this number, and what it holds, unpacked."""
+class _Unpacked(NamedTuple):
+    """A piece of the slice with this number, and its records, no longer compressed."""
 
     number: int
     piece: Piece
@@ -114,7 +114,7 @@ class _Packed(NamedTuple):
 
 def decode_slices(slices: Sequence[Slice]) -> Iterator[Columns]:
     """Their records, in their order; the checksums were looked at before. Raises DamagedRecords."""
-    run: list[_Packed] = []
+    run: list[_Unpacked] = []
     size = 0
     for number, part in enumerate(slices):
         for piece in part.pieces:
@@ -126,13 +126,13 @@ def decode_slices(slices: Sequence[Slice]) -> Iterator[Columns]:
             if run and size + len(payload) > RUN_BYTES_MAX:
                 yield from _decode_run(slices, run)
                 run, size = [], 0
-            run.append(_Packed(number, piece, payload))
+            run.append(_Unpacked(number, piece, payload))
             size += len(payload)
     if run:
         yield from _decode_run(slices, run)
 
 
-def _decode_run(slices: Sequence[Slice], run: Sequence[_Packed]) -> Iterator[Columns]:
+def _decode_run(slices: Sequence[Slice], run: Sequence[_Unpacked]) -> Iterator[Columns]:
     try:
         yield _decode_at_once(run)
         return
@@ -144,7 +144,7 @@ def _decode_run(slices: Sequence[Slice], run: Sequence[_Packed]) -> Iterator[Col
         yield from _decode_run(slices, [each])
 
 
-def _decode_at_once(run: Sequence[_Packed]) -> Columns:
+def _decode_at_once(run: Sequence[_Unpacked]) -> Columns:
     """Raises Unusual."""
     pieces = [each.piece for each in run]
     joined = b"".join((*(each.payload for each in run), bytes(PADDING)))
@@ -264,11 +264,11 @@ def _within(columns: Columns, pieces: Sequence[Piece], counts: Ints) -> Columns:
     return Columns(*taken)
 
 
-def _decode_one_by_one(part: Slice, packed: _Packed) -> Columns:
-    records = decode_piece(part.topic, part.partition, packed.piece)
-    kind = int(packed.piece.header.timestamp_type)
+def _decode_one_by_one(part: Slice, unpacked: _Unpacked) -> Columns:
+    records = decode_piece(part.topic, part.partition, unpacked.piece)
+    kind = int(unpacked.piece.header.timestamp_type)
     return Columns(
-        np.full(len(records), packed.number, np.int64),
+        np.full(len(records), unpacked.number, np.int64),
         pa.array([record.key for record in records], pa.binary()),
         pa.array([record.value for record in records], pa.binary()),
         np.array([record.offset for record in records], np.int64),

@@ -81,17 +81,9 @@ def write_rows(options: SinkOptions, task_id: TaskId, batches: Iterator[pa.Recor
         for batch in batches:
             if batch.num_rows:
                 running.run(task.send(in_small_letters(batch)))
-    except BaseException:
-        running.run(task.close())
-        raise
-    return running.run(_finish(task))
-
-
-async def _finish(task: Task) -> Result:
-    try:
-        return await task.finish()
+        return running.run(task.finish())
     finally:
-        await task.close()
+        running.run(task.close())
 
 
 class Rows:

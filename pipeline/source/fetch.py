@@ -46,17 +46,21 @@ class TaskReader:
     """The ranges of one task. To be used in the session's event loop; when it is done, it is closed."""
 
     def __init__(self, running: Session, options: SourceOptions, wanted: Sequence[Range]) -> None:
+        settings = ConsumerSettings(
+            auto_offset_reset="none",
+            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+            max_partition_fetch_bytes=options.fetch_bytes,
+            fetch_max_bytes=options.fetch_bytes,
+            check_crcs=options.check_crcs,
+            client_rack=options.rack,
+        )
+        fetching = FetchingRanges(settings, wanted)
         self.done = False
-        self._running = running
-        self._options = options
-        self._wanted = wanted
-        self._fetcher: Fetcher | None = None
-        self._left: deque[RangeReader] = deque()
+        self._fetcher = Fetcher(running.router, fetching, settings)
+        self._left = deque(RangeReader(running, options, each, fetching, self._fetcher) for each in wanted)
 
     async def next(self) -> list[Slice]:
         """The next records of the first range; if those are its last, what is there of the ranges behind it, too."""
-        if self._fetcher is None:
-            self._fetcher = self._start()
         found: list[Slice] = []
         while self._left and (not found or self._left[0].has_records):
             part = await self._left[0].next()
@@ -71,23 +75,7 @@ class TaskReader:
 
     async def close(self) -> None:
         self.done = True
-        if self._fetcher is not None:
-            await self._fetcher.stop()
-
-    def _start(self) -> Fetcher:
-        options = self._options
-        settings = ConsumerSettings(
-            auto_offset_reset="none",
-            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
-            max_partition_fetch_bytes=options.fetch_bytes,
-            fetch_max_bytes=options.fetch_bytes,
-            check_crcs=options.check_crcs,
-            client_rack=options.rack,
-        )
-        fetching = FetchingRanges(settings, self._wanted)
-        fetcher = Fetcher(self._running.router, fetching, settings)
-        self._left.extend(RangeReader(self._running, options, each, fetching, fetcher) for each in self._wanted)
-        return fetcher
+        await self._fetcher.stop()
 
 
 class FetchingRanges(Fetching):
@@ -128,7 +116,7 @@ class FetchingRanges(Fetching):
 
 
 class RangeReader:
-    """One range. To be made and used in the session's event loop."""
+    """One range. To be used in the session's event loop."""
 
     def __init__(
         self, running: Session, options: SourceOptions, wanted: Range, fetching: FetchingRanges, fetcher: Fetcher

@@ -102,8 +102,8 @@ def list_hanging(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"hanging": [{**each._asdict(), "decided": word} for each, word in found]})
     elif found:
-        columns = ["TOPIC", "PARTITION", "START OFFSET", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "LAST WRITE"]
-        columns.append("DECIDED")
+        where = ["TOPIC", "PARTITION", "START OFFSET"]
+        columns = [*where, "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "LAST WRITE", "DECIDED"]
         rows: list[list[Cell]] = [
             [
                 each.topic,
@@ -120,7 +120,7 @@ def list_hanging(options: argparse.Namespace) -> int:
         print(table(columns, rows))
         first, word = found[0]
         verb = "commit" if word == COMMITTED else "abort"
-        notice(f"`raftlog txn {verb} {place(first)}` ends the first of them")
+        notice(f"`raftlog txn {verb} {place_of(first)}` ends the first of them")
     else:
         notice("no transaction hangs")
     return 0
@@ -132,7 +132,7 @@ def decided(client: SyncClient, transaction: OpenTransaction) -> str | None:
     return None if decision is None else COMMITTED if decision else ABORTED
 
 
-def place(transaction: OpenTransaction) -> str:
+def place_of(transaction: OpenTransaction) -> str:
     """As options."""
     where = f"--topic {transaction.topic} --partition {transaction.partition}"
     return f"{where} --start-offset {transaction.start_offset}"
@@ -267,7 +267,7 @@ def abort_id(options: argparse.Namespace) -> int:
 
 
 def end_at(options: argparse.Namespace, *, committed: bool) -> int:
-    word = COMMITTED if committed else ABORTED
+    verb, word, other = ("commit", COMMITTED, "abort") if committed else ("abort", ABORTED, "commit")
     with connected(options) as client:
         found = open_at(client, options)
         where = f"{found.topic}[{found.partition}] from offset {found.start_offset} on, of producer {found.producer_id}"
@@ -276,13 +276,12 @@ def end_at(options: argparse.Namespace, *, committed: bool) -> int:
                 reason = f"no coordinator says that the transaction in {where}, is committed"
             else:
                 reason = f"the transaction in {where}, is committed, says its coordinator: its records would be lost"
-            verb = "abort" if committed else "commit"
-            hint = f"`raftlog txn {verb} {place(found)}` ends it"
+            hint = f"`raftlog txn {other} {place_of(found)}` ends it"
             raise CommandFailed(reason, hint, code=ErrorCode.INVALID_TXN_STATE.name)
         if not options.dry_run:
             client.admin.end_in_partition(found, committed=committed)
     if options.json:
-        print_json({f"would_{'commit' if committed else 'abort'}" if options.dry_run else word: found._asdict()})
+        print_json({f"would_{verb}" if options.dry_run else word: found._asdict()})
     else:
         print(f"the transaction in {where}, {'would be' if options.dry_run else 'is'} {word} there")
     return 0

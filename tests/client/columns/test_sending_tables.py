@@ -98,8 +98,8 @@ def test_rows_go_to_the_partitions_that_records_go_to(rows: list[Row], count: in
         for packed in encode.pack(chunk, partitions, batch_bytes, 7):
             numbers = packed.rows.tolist()
             assert numbers == sorted(numbers), "in their order"
-            found = [record.value for each in packed.batches for record in records_in(each)]
-            assert found == [rows[number][1] for number in numbers]
+            found = [record._replace(offset=0) for each in packed.batches for record in records_in(each)]
+            assert found == [record_of(rows[number], 0) for number in numbers]
             seen |= dict.fromkeys(numbers, packed.partition)
     for number, (key, _, _, partition, _) in enumerate(rows):
         chosen = 0 if key is None else partition_for_key(key, count)
