@@ -77,10 +77,8 @@ def told(seed: int) -> Iterator[None]:
 def compare(watch: Watch, outcomes: list[Outcome]) -> Outcome:
     """Each connection that the broker ended has one line in its log."""
     total = Outcome(*map(sum, zip(*outcomes, strict=True)))
-    watch.log.look()
     # A quiet connection may have been ended by both sides at once.
-    lines = watch.log.closed_lines
-    assert total.closed <= lines <= total.closed + total.quiet, f"{total}, and {lines} lines about closed connections"
+    watch.log.wait_for_closed_lines(total.closed, at_most=total.closed + total.quiet)
     return total
 
 
