@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raftlog.testing import BrokerProcess
+from raftlog.testing.waiting import wait_until
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
 from tests.system.traps.raw import Closed, RawConnection, create_topic
 from tests.system.traps.sensible import Names, fetch, produce
-from tests.waiting import wait_until
 
 MIB = 1 << 20
 RSS_BYTES_MAX = 200 * MIB
@@ -29,6 +29,7 @@ BYSTANDER_SECONDS_MAX = 20.0
 """How long somebody else's request may take meanwhile, on a machine that others use, too."""
 
 BYSTANDER_PAUSE_SECONDS = 0.05
+CLOSED_LINES_SECONDS = 10.0
 _CLOSED = re.compile(r"(WARNING|DEBUG) .* closed by a fault of the peer reason=")
 _WRONG = re.compile(r"Traceback|CRITICAL| a bug|InvariantViolation|Task exception|never retrieved|ERROR ")
 
@@ -67,18 +68,21 @@ class LogReader:
                 raise AssertionError(f"the broker logged what it should never have to:\n{shown}")
         return lines
 
-    def wait_for_closed_lines(self, count: int, *, at_most: int | None = None, seconds: float = 10.0) -> None:
+    def wait_for_closed_lines(self, count: int, *, at_most: int | None = None) -> None:
         """Until so many closed connections were logged; fewer, or more than `at_most` (if left out, `count`), are an
         AssertionError. The broker writes the line after it has closed the connection: its peer may know before.
         """
+        most = count if at_most is None else at_most
+
+        def wrong() -> str:
+            return f"{count} to {most} connections were closed, {self.closed_lines} lines tell of it"
 
         def are_there() -> bool:
             self.look()
             return self.closed_lines >= count
 
-        wait_until(are_there, f"{count} lines tell of closed connections", seconds)
-        most = count if at_most is None else at_most
-        assert self.closed_lines <= most, f"{count} to {most} connections were closed, {self.closed_lines} lines tell"
+        wait_until(are_there, CLOSED_LINES_SECONDS, wrong)
+        assert self.closed_lines <= most, wrong()
 
 
 class Bystander(threading.Thread):
@@ -147,8 +151,8 @@ class Watch:
         goal = self.bystander.rounds + rounds
         wait_until(
             lambda: self.bystander.rounds >= goal or self.bystander.failure is not None,
-            "a client that did nothing wrong is served",
             2 * BYSTANDER_SECONDS_MAX,
+            lambda: "a client that did nothing wrong is served",
         )
         self.check(rss_bytes_max)
 
