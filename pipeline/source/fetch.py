@@ -96,8 +96,10 @@ class FetchingRanges(Fetching):
     ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:
         found, unled = super().wanted(now, known)
         if sum(state.buffered for state in self.partitions.values()) >= self._bytes_max:
-            first = next(each for each in self._order if each in self.partitions)  # the others' records wait for it
-            found = {node: {first: parts[first]} for node, parts in found.items() if first in parts}
+            # The others' records wait for the first one's, which are fetched when it has none.
+            first = next(each for each in self._order if each in self.partitions)
+            has_none = not self.partitions[first].pieces
+            found = {node: {first: parts[first]} for node, parts in found.items() if has_none and first in parts}
         return {
             node: {partition: self._with_bytes(partition, wanted) for partition, wanted in partitions.items()}
             for node, partitions in found.items()
