@@ -257,9 +257,10 @@ class FetchService:
             if partitions.opened != opened:
                 left -= OPENING_AS_READS * (partitions.opened - opened)
                 opened = partitions.opened
-            ready.pop(entry, None)
+            if read.records is not None or not read.more:
+                ready.pop(entry, None)
             if read.records is not None or read.more:
-                # To the end of the line, so that the next fetch begins with somebody else.
+                # Who had something goes to the end of the line, and who found no room keeps its place.
                 ready[entry] = None
                 total += read.size
             if read.cannot_wait:

@@ -55,10 +55,17 @@ def plain_batch(
 
 
 def send(
-    connection: RawConnection, names: Names, records: bytes | None, *, version: int = PRODUCE_VERSION, acks: int = 1
+    connection: RawConnection,
+    names: Names,
+    records: bytes | None,
+    *,
+    index: int = 0,
+    version: int = PRODUCE_VERSION,
+    acks: int = 1,
 ) -> PartitionProduceResponse:
-    """Produce to partition 0; the partition's answer."""
+    """Produce to a partition; its answer."""
     request = produce(version, names, records=b"" if records is None else records, acks=acks)
+    request.topic_data[0].partition_data[0].index = index
     if records is None:
         request.topic_data[0].partition_data[0].records = None
     response = connection.ask(request, version)

@@ -32,7 +32,7 @@ from tests.system.traps.batches import (
 )
 from tests.system.traps.conftest import MakeTopic, ours_only
 from tests.system.traps.raw import RawConnection, create_topic
-from tests.system.traps.sensible import Names, fetch, produce, sensible_request
+from tests.system.traps.sensible import Names, fetch, sensible_request
 
 VERSIONS = range(4, 19)
 LONG_MS = 30_000
@@ -99,9 +99,7 @@ def test_the_limit_of_bytes_holds_over_all_partitions(connection: RawConnection,
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1500, topics=[FetchTopic(topic=names.topic)])
     for index in range(3):
         request.topics[0].partitions.append(FetchPartition(partition=index, partition_max_bytes=1 << 20))
-        wanted = produce(9, names, records=plain_batch(b"x" * 1000))
-        wanted.topic_data[0].partition_data[0].index = index
-        connection.ask(wanted, 9)
+        send(connection, names, plain_batch(b"x" * 1000), index=index)
     response = connection.ask(request, FETCH_VERSION)
     sizes = [len(partition.records) for topic in response.responses for partition in topic.partitions]
     assert sum(sizes) <= 1500 and max(sizes) >= 1000
@@ -186,6 +184,7 @@ def test_a_long_poll_ends_in_time_when_nobody_produces(connection: RawConnection
     assert time.monotonic() - began >= 0.19
 
 
+@ours_only
 @pytest.mark.parametrize("behind", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=["known at once", "known later"])
 def test_a_long_poll_gives_way_to_an_answer_that_waits_behind_it(
     connection: RawConnection, names: Names, behind: ApiKey
@@ -363,6 +362,27 @@ def test_a_hundred_partitions_are_fetched_with_one_request_each_time(
     send(connection, names, plain_batch(b"only here"))
     news = session_request(names, session_id=first.session_id, epoch=1, partitions=False)
     assert values_of(only_partition(connection.ask(news, FETCH_VERSION)).records) == [b"only here"]
+
+
+def test_the_partitions_of_a_session_take_turns_when_an_answer_has_room_for_one(
+    connection: RawConnection, make_topic: MakeTopic
+) -> None:
+    names = make_topic(partitions=3)
+    for index in [0, 1, 2] * 3:
+        send(connection, names, plain_batch(b"x" * 1000), index=index)
+    partitions = [FetchPartition(partition=index, partition_max_bytes=1500) for index in range(3)]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1500, session_epoch=0)
+    served: list[int] = []
+    for epoch in range(7):
+        request.topics = [FetchTopic(topic=names.topic, partitions=partitions)]
+        answer = connection.ask(request, FETCH_VERSION)
+        (partition,) = [each for topic in answer.responses for each in topic.partitions if each.records]
+        served.append(partition.partition_index)
+        request.session_id, request.session_epoch = answer.session_id, epoch + 1
+        at = served.count(served[-1])
+        partitions = [FetchPartition(partition=served[-1], fetch_offset=at, partition_max_bytes=1500)]
+    # Kafka begins with the same partition once more after the first request, which names all of them.
+    assert sorted(served[1:4]) == sorted(served[4:7]) == [0, 1, 2]
 
 
 # ── leader epochs (KIP-320) ───────────────────────────────────────────────────────────────────────────────────
